@@ -1,7 +1,7 @@
 """A real browser against pytest-django's live server, and the accessibility rules of axe-core.
 
-Tests that use `page` are marked `browser`. A page that logs an error to the console, breaks the Content-Security-Policy or asks for
-a static file that is missing fails its test.
+Tests that use `page` are marked `browser`. A page that logs an error to the console, breaks the
+Content-Security-Policy or asks for a static file that is missing fails its test.
 """
 
 import os

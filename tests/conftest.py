@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import find_chromium
-
-pytest_plugins = ["tests.database", "tests.services", "tests.browser"]
+pytest_plugins = ["tests.append_only_flush", "tests.people", "tests.services", "tests.browser"]
 
 TESTS = Path(__file__).parent
 STRICT = os.environ.get("YOCO_TEST_STRICT") == "1"
@@ -20,6 +18,8 @@ DATABASE_FIXTURES = {"db", "transactional_db", "live_server", "django_db_reset_s
 
 def missing_services() -> dict[str, str]:
     """Map each service marker whose service is missing here to the reason."""
+    from tests.browser import find_chromium  # a plugin: pytest must be the first to import it
+
     missing = {}
     if not os.environ.get("TEST_DATABASE_URL"):
         missing["postgres"] = "TEST_DATABASE_URL is not set; `make test` starts a PostgreSQL"

@@ -112,9 +112,7 @@ class Server:
                 raise ServiceError(f"{self.name} ended with status {status}: {self.last_words()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise ServiceError(
-                    f"{self.name} was not ready in {self.start_seconds:g} s: {self.last_words()}"
-                )
+                raise ServiceError(f"{self.name} was not ready in {self.start_seconds:g} s: {self.last_words()}")
             time.sleep(0.05)
 
     def stop(self, seconds: float = 30.0) -> None:
@@ -335,9 +333,7 @@ def unprivileged_user() -> str | None:
     for name in ("postgres", "nobody"):
         if name in names:
             return name
-    raise ServiceError(
-        "PostgreSQL refuses root and there is no user postgres or nobody: use another account."
-    )
+    raise ServiceError("PostgreSQL refuses root and there is no user postgres or nobody: use another account.")
 
 
 @contextmanager
