@@ -1,4 +1,4 @@
-"""Whom every test of a tenant's object meets: the owner, a team mate, a stranger; and two account managers."""
+"""The people whom every test of a tenant's object meets, and the vendor's account managers."""
 
 import datetime
 from dataclasses import dataclass

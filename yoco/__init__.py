@@ -1,4 +1,4 @@
-"""The YOCO service: takes incident reports, decides which failures were resolved without loss, and owns the credit ledger."""
+"""The YOCO service: takes incident reports, decides which were resolved without loss, owns the credit ledger."""
 
 from yoco.celery import app as celery_app
 

@@ -1,4 +1,4 @@
-"""Settings by environment. Without any variable set this is the embedded default: SQLite, in-process tasks, console e-mail.
+"""Settings by environment. With no variable set, the embedded default: SQLite, in-process tasks, console e-mail.
 
 The variables are listed in docs/settings.md; `manage.py check --deploy` judges a production environment.
 """
@@ -13,8 +13,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
 DEBUG = env.bool("DEBUG", default=False)
-# The embedded default serves loopback only, so its key protects nothing beyond this machine; production must set its own
-# (checked by yoco.core.checks).
+# The embedded default serves loopback only, so its key protects nothing beyond this machine; production must set
+# its own (yoco.core.checks).
 SECRET_KEY = env.str("SECRET_KEY", default="embedded-default-for-loopback-only-set-SECRET_KEY-in-production")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])

@@ -1,12 +1,12 @@
 """The only road to a tenant's object.
 
-Selectors and views pass a queryset through `visible` or `access`; an object of another tenant does not exist for the asker (404).
+Selectors and views pass a queryset through `visible` or `access`; another tenant's object does not exist (404).
 Account managers see every organisation; a key sees its own, and an ingest key nothing at all.
 """
 
 from typing import Any, TypeVar
 
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet
 from django.http import Http404
 
@@ -57,7 +57,7 @@ def access(
 ) -> M:
     """The one object of `queryset` that matches `lookup`.
 
-    Raises Http404 if it does not exist or is another tenant's, PermissionDenied if the asker may see it but lacks the role.
+    Raises Http404 if it does not exist or is another tenant's, PermissionDenied if the asker lacks the role.
     """
     try:
         row = visible(queryset, principal=principal, organisation=organisation).get(**lookup)
@@ -66,7 +66,7 @@ def access(
         allowed = visible(queryset, principal=principal, organisation=organisation, minimum=minimum)
         if not allowed.filter(pk=row.pk).exists():
             raise PermissionDenied
-    except (queryset.model.DoesNotExist, ValidationError, ValueError) as error:
+    except (ObjectDoesNotExist, ValidationError, ValueError) as error:
         raise Http404 from error
     return row
 

@@ -38,7 +38,7 @@ def key_generate(scope: str) -> KeyParts:
 
 
 def key_text(parts: KeyParts) -> str:
-    """The key as it is shown once; the checksum lets a secret scanner and a typo check recognise it without a database."""
+    """The key as it is shown once; its checksum lets a secret scanner recognise it without a database."""
     body = f"yoco_{parts.scope}_{parts.lookup}_{parts.secret}"
     return body + _checksum(body)
 

@@ -95,7 +95,7 @@ class Scope(models.TextChoices):
 
 
 class AgentKey(models.Model):
-    """A machine's key, `yoco_<kind>_<lookup>_<secret><checksum>`. Only an HMAC of the secret under a numbered pepper is stored.
+    """A machine's key, `yoco_<kind>_<lookup>_<secret><checksum>`; only an HMAC under a numbered pepper is stored.
 
     A key that reports incidents belongs to one contract, so that no report can choose whose guarantee it counts in.
     """

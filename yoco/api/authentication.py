@@ -18,7 +18,8 @@ class KeyAuthentication(BaseAuthentication):
         key = agent_key_verify(header[1].decode("latin-1")) if len(header) == 2 else None
         if key is None:
             raise AuthenticationFailed(
-                "This key is unknown, expired or revoked. Create one under Settings, Keys, or with `manage.py agent_key_create`."
+                "This key is unknown, expired or revoked. "
+                "Create one under Settings, Keys, or with `manage.py agent_key_create`."
             )
         return key, key
 

@@ -1,6 +1,6 @@
 """Append-only tables: triggers that refuse UPDATE, DELETE and TRUNCATE, on SQLite and on PostgreSQL.
 
-A migration lists `AppendOnly("app_table")`; nobody, the application included, changes a row of that table afterwards.
+A migration lists `AppendOnly("app_table")`; nobody, the application included, changes a row of it afterwards.
 """
 
 from typing import Any
@@ -12,7 +12,8 @@ from django.db.migrations.state import ProjectState
 POSTGRES_FUNCTION = """
 CREATE OR REPLACE FUNCTION yoco_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP USING ERRCODE = 'integrity_constraint_violation';
+    RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 """
 

@@ -17,7 +17,8 @@ def local_midnight(day: datetime.date, time_zone: str) -> datetime.datetime:
         return instant
     # A skipped midnight: the change itself is the first instant of the day. Both offsets name it: before and after.
     before, after = (naive.replace(fold=fold).utcoffset() for fold in (0, 1))
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     low = (naive.replace(tzinfo=None) - max(before, after)).replace(tzinfo=datetime.UTC)
     high = (naive.replace(tzinfo=None) - min(before, after)).replace(tzinfo=datetime.UTC)
     while high - low > datetime.timedelta(seconds=1):

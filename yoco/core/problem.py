@@ -6,7 +6,6 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from rest_framework import exceptions
-from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 
 
@@ -21,12 +20,8 @@ class DomainError(Exception):
         self.code = code
 
 
-class ProblemRenderer(JSONRenderer):
-    media_type = "application/problem+json"
-
-
 def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any) -> Response:
-    """A problem+json response. `code` becomes the type URI `urn:yoco:problem:<code>`; extra members are kept as they are."""
+    """A problem+json response. `code` becomes the type URI `urn:yoco:problem:<code>`; extra members are kept."""
     body = {
         "type": f"urn:yoco:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -34,11 +29,7 @@ def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | No
         "detail": detail,
         **extra,
     }
-    response = Response(body, status=status, headers=headers, content_type=ProblemRenderer.media_type)
-    response.accepted_renderer = ProblemRenderer()
-    response.accepted_media_type = ProblemRenderer.media_type
-    response.renderer_context = {}
-    return response
+    return Response(body, status=status, headers=headers, content_type="application/problem+json")
 
 
 def problem_response(exc: Exception, context: dict[str, Any]) -> Response | None:

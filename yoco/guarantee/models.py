@@ -21,7 +21,7 @@ class Outcome(models.TextChoices):
 
 
 class Placement(models.Model):
-    """The current placing of one incident under the terms of its year. Recomputed whenever a fact or a review changes."""
+    """The current placing of one incident under the terms of its year, recomputed when a fact or a review changes."""
 
     incident = models.OneToOneField(Incident, primary_key=True, on_delete=models.PROTECT, related_name="placement")
     year = models.ForeignKey(

@@ -14,7 +14,7 @@ class ReportSource(models.TextChoices):
 
 
 class RawReport(models.Model):
-    """One report as received. Append-only. Same id and other content is a second row: a conflict, and neither is lost."""
+    """One report as received. Append-only. Same id, other content: a second row marked as conflict; neither is lost."""
 
     id = models.BigAutoField(primary_key=True)
     contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="+", db_index=False)

@@ -19,7 +19,7 @@ class Decision(models.TextChoices):
 
 
 class Exclusion(models.Model):
-    """An incident is outside the denominator for a reason in the terms; the customer sees it at once and can dispute it."""
+    """An incident is outside the denominator for a reason in the terms; the customer sees it and can dispute it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="exclusions")
