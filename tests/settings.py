@@ -15,6 +15,7 @@ os.environ.pop("REDIS_URL", None)  # tasks run in-process; tests marked `redis` 
 
 from yoco.settings import *  # noqa: E402, F403
 
+STATIC_ROOT = _scratch.name  # nothing is collected: pages find their files where they lie
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
-# Argon2 is slow on purpose; that it is used is checked in tests of the settings.
+# Argon2 is slow on purpose.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

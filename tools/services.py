@@ -163,7 +163,9 @@ class Server:
                 env=self.environment,
                 cwd=self.directory if self.user else None,
                 start_new_session=True,
-                **_credentials(self.user),
+                user=self.user,
+                group=_group(self.user),
+                extra_groups=[] if self.user else None,
             )
 
     def _relaunch(self) -> bool:
@@ -269,7 +271,9 @@ class Postgres(Server):
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            **_credentials(self.user),
+            user=self.user,
+            group=_group(self.user),
+            extra_groups=[] if self.user else None,
         )
         password_file.unlink()
         if done.returncode:
@@ -395,10 +399,8 @@ def _plain_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
-def _credentials(user: str | None) -> dict[str, object]:
-    if user is None:
-        return {}
-    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+def _group(user: str | None) -> int | None:
+    return pwd.getpwnam(user).pw_gid if user else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
