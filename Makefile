@@ -21,7 +21,7 @@ venv: ## make .venv and install requirements.txt; nothing to do when both are cu
 	@tools/venv.sh
 
 translations: venv
-	@if [ -d locale ]; then .venv/bin/pybabel --quiet compile --domain django --directory locale; fi
+	@if [ -n "$$(find locale -name '*.po')" ]; then .venv/bin/pybabel --quiet compile --domain django --directory locale; fi
 
 clean: ## remove what the targets made, except .venv and the demo's database
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles

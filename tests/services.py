@@ -16,6 +16,8 @@ from psycopg import sql
 from tools.services import HOST, Postgres, Redis, Server, free_port, scratch_directory
 
 ROOT = Path(__file__).resolve().parent.parent
+WORKER_READY = " ready."  # what Celery logs once it takes tasks
+BEAT_READY = "beat: Starting..."
 PRODUCTION_LIKE = {
     "DJANGO_SETTINGS_MODULE": "yoco.settings",
     "SECRET_KEY": "only-for-tests-" + "x" * 50,
@@ -74,21 +76,23 @@ def web_server(directory: Path, environment: dict[str, str], *, workers: int = 1
     port = free_port()
     command = [
         sys.executable, "-m", "gunicorn", "yoco.wsgi:application", "--bind", f"{HOST}:{port}",
-        "--workers", str(workers), "--threads", str(threads),
+        "--workers", str(workers), "--threads", str(threads), "--no-control-socket",
     ]  # fmt: skip
     return Server("web", command, directory=directory, port=port, environment=environment)
 
 
 def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
     """A Celery worker, not started yet."""
-    return _celery("worker", directory, environment, "worker", "--concurrency", "1", "--loglevel", "INFO")
+    arguments = ["worker", "--concurrency=1", "--loglevel=INFO"]
+    return _celery(WORKER_READY, arguments, directory, environment)
 
 
 def celery_beat(directory: Path, environment: dict[str, str]) -> Server:
     """The Celery beat, not started yet."""
-    return _celery("beat", directory, environment, "beat", "--schedule", str(directory / "beat-schedule"))
+    arguments = ["beat", "--loglevel=INFO", "--scheduler=celery.beat:Scheduler"]
+    return _celery(BEAT_READY, arguments, directory, environment)
 
 
-def _celery(name: str, directory: Path, environment: dict[str, str], *arguments: str) -> Server:
-    command = [sys.executable, "-m", "celery", "--app", "yoco.celery", *arguments]
-    return Server(name, command, directory=directory, environment=environment)
+def _celery(ready_text: str, arguments: list[str], directory: Path, environment: dict[str, str]) -> Server:
+    command = [sys.executable, "-m", "celery", "--app=yoco.celery", *arguments]
+    return Server(arguments[0], command, directory=directory, environment=environment, ready_text=ready_text)

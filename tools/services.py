@@ -60,8 +60,8 @@ def port_in_use(port: int) -> bool:
 class Server:
     """One server process of ours, which can be stopped, killed and started again on the same port.
 
-    By default it counts as ready once its port of 127.0.0.1 answers. Output goes to `log`. Only the process
-    started here is ever signalled.
+    It counts as ready once its port of 127.0.0.1 answers or, without a port, once it wrote `ready_text`.
+    Output goes to `log`. Only the process started here is ever signalled.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Server:
         *,
         directory: Path,
         port: int | None = None,
+        ready_text: str = "",
         environment: Mapping[str, str] | None = None,
         user: str | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
@@ -80,17 +81,19 @@ class Server:
         self.command = list(command)
         self.directory = directory
         self.port = port
+        self.ready_text = ready_text
         self.environment = dict(os.environ if environment is None else environment)
         self.user = user
         self.stop_signal = stop_signal
         self.start_seconds = start_seconds
         self.log = directory / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     def ready(self) -> bool:
         """Say whether the server does its work already."""
         if self.port is None:
-            return True
+            return self.ready_text in self._written()
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex((HOST, self.port)) == 0
@@ -138,8 +141,7 @@ class Server:
 
     def last_words(self) -> str:
         """Return the end of the log on one line."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return " | ".join(text.strip().splitlines()[-3:]) or "it wrote nothing"
+        return " | ".join(self._written().strip().splitlines()[-3:]) or "it wrote nothing"
 
     def __enter__(self) -> Self:
         try:
@@ -155,6 +157,7 @@ class Server:
     def _launch(self) -> None:
         # A session of its own: Ctrl-C at a terminal must reach the tests, not their database.
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self.process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -167,6 +170,10 @@ class Server:
                 group=_group(self.user),
                 extra_groups=[] if self.user else None,
             )
+
+    def _written(self) -> str:
+        """What this run of the server wrote, without earlier ones."""
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace") if self.process else ""
 
     def _relaunch(self) -> bool:
         """Say whether a server that ended while starting was started again."""
