@@ -21,8 +21,10 @@ find_python() {
             return
         fi
     done
-    stop "${PYTHON:+PYTHON=$PYTHON is not }${PYTHON:-no python3 on PATH is }version 3.11 or newer: install one" \
-        "(Debian: apt-get install python3 python3-venv) or name it with PYTHON=/path/to/python3."
+    local what="no python3 on PATH is"
+    if [ -n "${PYTHON:-}" ]; then what="PYTHON=$PYTHON is not"; fi
+    stop "$what version 3.11 or newer: install one (Debian: apt-get install python3 python3-venv)" \
+        "or name it with PYTHON=/path/to/python3."
 }
 
 make_venv() {
