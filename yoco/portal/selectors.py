@@ -25,6 +25,11 @@ def contracts_listed(*, user: User) -> QuerySet[Contract]:
     )
 
 
+def years_of(*, contract: Contract) -> list[ContractYear]:
+    """The contract's years, latest first."""
+    return list(ContractYear.objects.filter(contract=contract).order_by("-number"))
+
+
 def year_current(*, years: list[ContractYear], at: datetime.datetime) -> ContractYear | None:
     """Of a contract's years, latest first: the one that `at` falls in, else the last that has begun, else the first."""
     begun = [year for year in years if year.starts_at <= at]
