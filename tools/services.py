@@ -387,6 +387,10 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
             status = child.wait()
         except SystemExit:
             child.send_signal(signal.SIGINT)
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
             raise
     return status if status >= 0 else 128 - status
 
@@ -399,6 +403,8 @@ def end_on_signals() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
+    # A shell starts background jobs with SIGINT ignored, which the commands that we run would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _plain_environment() -> dict[str, str]:
