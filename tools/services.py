@@ -375,7 +375,7 @@ def postgres_and_redis(
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run `command` in the foreground and return its exit status.
+    """Run `command` in the foreground and return its exit status; an interrupted one ends this program.
 
     Ctrl-C reaches the command from the terminal; when we are told to end, it is interrupted likewise, since
     pytest tidies up after SIGINT but not after SIGTERM.
@@ -384,7 +384,8 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         try:
             status = child.wait()
         except KeyboardInterrupt:
-            status = child.wait()
+            child.wait()
+            raise SystemExit(128 + signal.SIGINT) from None
         except SystemExit:
             child.send_signal(signal.SIGINT)
             try:
