@@ -1,8 +1,11 @@
 """What the desk's lists read."""
 
+import datetime
+from dataclasses import dataclass
+
 from django.db.models import QuerySet
 
-from yoco.contracts.models import ContractYear, YearState
+from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
 from yoco.incidents.models import Decision, Dispute
 
@@ -32,3 +35,21 @@ def disputes_open() -> QuerySet[Dispute]:
         .select_related("incident__contract__organisation", "incident__run", "raised_by")
         .order_by("raised_at", "id")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a contract's running year stands. The verdict and its figures are None for a year without guarantee."""
+
+    contract: Contract
+    year: ContractYear
+    verdict: str | None = None
+    share_floor: str | None = None
+    resolved: int | None = None
+    counted: int | None = None
+    failures_still_allowed: int | None = None
+
+
+def standings(*, at: datetime.datetime) -> list[Standing]:
+    """Every contract's running year, those at risk first."""
+    raise NotImplementedError

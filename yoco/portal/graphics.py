@@ -8,32 +8,31 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """A bar of all counted failures: `filled` were resolved, `open` may still be; `mark` is the threshold. Percent."""
-
-    filled: str
-    open: str
-    mark: str
-    mark_anchor: str
-
-
 def percent_text(share: Fraction) -> str:
     """A percentage for SVG, floored to three decimals, so that a share below the mark is never drawn on it."""
     thousandths = share.numerator * 100_000 // share.denominator
     return f"{thousandths // 1000}.{thousandths % 1000:03d}%"
 
 
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A bar from 0 to 100 per cent: `share` is k of n, `mark` the threshold, `low` to `high` what pending incidents can
+    still make of the share (None where nothing is pending)."""
+
+    share: str
+    mark: str
+    low: str | None
+    high: str | None
+
+
 def gauge(*, resolved: int, counted: int, pending: int, threshold_num: int, threshold_den: int) -> Gauge:
-    """Pending incidents widen the bar's end: if all of them resolve, the bar reaches `filled + open`."""
-    whole = counted + pending
-    filled = Fraction(resolved, whole) if whole else Fraction(0)
-    mark = Fraction(threshold_num, threshold_den)
+    """The gauge of a year; an empty one is not filled."""
+    with_pending = counted + pending
     return Gauge(
-        filled=percent_text(filled),
-        open=percent_text(Fraction(pending, whole)) if whole else "0%",
-        mark=percent_text(mark),
-        mark_anchor="end" if mark > Fraction(3, 4) else "middle",
+        share=percent_text(Fraction(resolved, counted)) if counted else "0%",
+        mark=percent_text(Fraction(threshold_num, threshold_den)),
+        low=percent_text(Fraction(resolved, with_pending)) if pending else None,
+        high=percent_text(Fraction(resolved + pending, with_pending)) if pending else None,
     )
 
 

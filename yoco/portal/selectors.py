@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 from django.db.models import Prefetch, Q, QuerySet
 
@@ -82,3 +83,8 @@ def incidents_page(
         newer_than=str(found[0].public_id) if found and more_newer else "",
         older_than=str(found[-1].public_id) if found and more_older else "",
     )
+
+
+def days_until(*, day: datetime.date, time_zone: str, at: datetime.datetime) -> int:
+    """Whole local days from `at` to the midnight that begins `day`, counting today; 0 once it has passed."""
+    return max(0, (day - at.astimezone(ZoneInfo(time_zone)).date()).days)

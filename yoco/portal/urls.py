@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import incidents, start
+from yoco.portal.views import credits, incidents, start, years
 
 app_name = "portal"
 
@@ -10,6 +10,8 @@ urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
     path("settings/", start.settings_page, name="settings"),
+    path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/",
         incidents.incident_list,

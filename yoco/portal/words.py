@@ -1,41 +1,13 @@
-"""Sentences for the stable codes that the rules write down: conditions, reasons, and the facts they looked at."""
+"""Words that only the pages need: verdicts as sentences, and names of facts and of waste terms."""
 
 from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from yoco.core.templatetags.formats import number, size
+from yoco.incidents.models import Resolution
+
 Word = str | Promise
-
-CONDITIONS: dict[str, Word] = {
-    "live_migration": _("The state came from live memory, not from storage"),
-    "no_lost_progress": _("No step was lost"),
-    "no_rollback": _("No checkpoint was loaded"),
-    "no_recompute": _("No committed step was computed again"),
-}
-
-REASONS: dict[str, Word] = {
-    "ok_live_source": _("The state left a live worker's memory and arrived unchanged: both digests are the same."),
-    "reported_checkpoint_restart": _("The agent itself reported a restart from a checkpoint."),
-    "reported_abandoned": _("The agent reported that the migration was abandoned."),
-    "reported_path_failover": _("A network path healed; nothing was migrated."),
-    "source_missing": _("The report does not say where the state came from."),
-    "source_not_live": _("The state came from storage."),
-    "no_bytes_moved": _("The report does not show that any state was moved."),
-    "digest_missing": _("The digests of the state are missing, so nobody can tell whether it arrived unchanged."),
-    "digest_differs": _("The state that arrived differs from the state that left."),
-    "phases_missing": _("The time of at least one phase is missing."),
-    "phases_out_of_order": _("The phases are reported in an order that cannot be."),
-    "ok_next_step": _("Training continued with the very next step."),
-    "steps_missing": _("The steps before and after the failure are not both reported."),
-    "steps_skipped": _("Training continued beyond the next step: steps were skipped."),
-    "steps_lost": _("Training continued at an earlier step: progress was lost."),
-    "ok_no_checkpoint": _("No checkpoint was loaded between the failure and the next step."),
-    "checkpoint_unknown": _("The report does not say whether a checkpoint was loaded."),
-    "checkpoint_loaded": _("A checkpoint was loaded."),
-    "ok_same_samples": _("The samples consumed are those of a run without interruption."),
-    "steps_run_again": _("Steps that were already committed ran again."),
-    "samples_missing": _("The sample positions before and after are not both reported."),
-    "samples_differ": _("The samples consumed are not those of a run without interruption."),
-}
 
 FACTS: dict[str, Word] = {
     "state_source": _("Source of the state"),
@@ -54,9 +26,67 @@ FACTS: dict[str, Word] = {
     "samples_expected": _("Samples expected"),
 }
 
+PHASE_ENDS: dict[str, Word] = {
+    "started_at": _("Start"),
+    "detected_at": _("Noticed"),
+    "quiesced_at": _("Workers stopped"),
+    "spare_ready_at": _("Spare ready"),
+    "state_moved_at": _("State moved"),
+    "state_verified_at": _("State checked"),
+    "resumed_at": _("Resumed"),
+}
+
 STATE_SOURCES: dict[str, Word] = {
     "replica": _("A healthy replica's memory"),
     "leaving_worker": _("The leaving worker's memory"),
     "redundant_shard": _("A redundant shard in memory"),
     "storage": _("Storage"),
 }
+
+VERDICTS_SO_FAR: dict[str, Word] = {
+    "met": _("On course: so far the commitment is met."),
+    "short": _("Behind: so far the year falls short of the commitment."),
+    "no_failures": _("No failure has counted so far. The commitment is met as long as none does."),
+    "undecided": _("Undecided: incidents that are still pending can turn the verdict either way."),
+}
+VERDICTS_FINAL: dict[str, Word] = {
+    "met": _("The commitment was met."),
+    "short": _("The commitment was not met. A credit is due for this year."),
+    "no_failures": _("No failure counted in this year. The commitment was met."),
+    "undecided": _("This year closed without a verdict, as its terms provide."),
+}
+
+
+def verdict_words(verdict: str, *, closed: bool) -> Word:
+    """The verdict as a sentence; only a closed year's is final."""
+    return (VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict]
+
+WASTE_TERMS: dict[str, Word] = {
+    "detection": _("Noticing the failure"),
+    "queue": _("Waiting for a replacement"),
+    "restart": _("Restarting the job"),
+    "recompute": _("Computing lost steps again"),
+    "migration": _("Migration pause"),
+    "step_redo": _("Redoing the step in flight"),
+    "fail_slow": _("Running slowly before the failure"),
+    "preempted": _("Work lost by pre-empted jobs"),
+}
+
+
+def fact_value(name: str, value: object) -> str:
+    """A fact as a reader sees it."""
+    if value is None or value == "" or value == []:
+        return gettext("not reported")
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if name == "state_bytes" and isinstance(value, int):
+        return f"{size(value)} ({number(value)} B)"
+    if isinstance(value, int):
+        return number(value)
+    if name == "state_source":
+        return str(STATE_SOURCES.get(str(value), value))
+    if name == "resolution" and value in Resolution.values:
+        return str(Resolution(value).label)
+    if isinstance(value, list):
+        return ", ".join(str(PHASE_ENDS.get(member, member)) for member in value)
+    return str(value)

@@ -6,13 +6,17 @@ import uuid
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from yoco.core.clock import milliseconds_between
+from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
 from yoco.incidents.models import Kind, RawReport
 from yoco.portal.access import incident_in_url, year_in_url
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.selectors import incidents_page
+from yoco.portal.words import FACTS, fact_value
 
 
 @require_GET
@@ -35,6 +39,7 @@ def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UU
         contract=year.contract, year=year, outcome=outcome, kind=kind, newer_than=newer, older_than=older
     )
     context = {
+        "section": "incidents",
         "contract": year.contract,
         "year": year,
         "page": page,
@@ -51,18 +56,36 @@ def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UU
 def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
     """The facts, where they placed the incident, and the reports they came from."""
     incident = incident_in_url(request, contract_id, incident_id)
-    instants = {"started_at": incident.started_at} | {field: getattr(incident, field) for field, _ in PHASES}
-    reports = [
-        (report, json.dumps(json.loads(report.body), indent=2, ensure_ascii=False))
-        for report in RawReport.objects.filter(contract=incident.contract, incident_id=incident.public_id).order_by("id")
-    ]
     placement = getattr(incident, "placement", None)
+    instants = {"started_at": incident.started_at} | {field: getattr(incident, field) for field, _ in PHASES}
+    reports = RawReport.objects.filter(contract=incident.contract, incident_id=incident.public_id).order_by("id")
+    conditions = [
+        {
+            "title": CONDITIONS[row["condition"]],
+            "met": row["met"],
+            "reason": reason_sentence(row["reason"]),
+            "facts": [(FACTS.get(name, name), fact_value(name, value)) for name, value in row["facts"].items()],
+        }
+        for row in (placement.evidence if placement else [])
+    ]
     context = {
+        "section": "incidents",
         "contract": incident.contract,
         "year": placement.year if placement else None,
         "incident": incident,
         "placement": placement,
+        "outcome": placement.outcome if placement else Outcome.PENDING,
+        "rule_words": rule_sentence(placement.rule) if placement else "",
+        "conditions": conditions,
+        "met_count": sum(condition["met"] for condition in conditions),
         "phases": phases(instants),
-        "reports": reports,
+        "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
+        "reader_zone": timezone.get_current_timezone_name(),
+        "reports": [(report, pretty(report.body)) for report in reports],
     }
     return render(request, "portal/incident.html", context)
+
+
+def pretty(body: str) -> str:
+    """A report's JSON text with line breaks; nothing of it is left out or reordered."""
+    return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
