@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 from yoco.accounts.models import AgentKey, Scope
 from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
+from yoco.contracts.models import Contract
 from yoco.core.problem import problem
 from yoco.incidents.payload import Invalid, Unreadable, json_kind, json_read
 from yoco.incidents.services import ReportResult, heartbeat_record, reports_ingest
@@ -25,6 +26,13 @@ class IngestKey(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return isinstance(request.user, AgentKey) and request.user.scope == Scope.INGEST
+
+
+def _key(request: Request) -> tuple[AgentKey, Contract]:
+    key = request.user
+    assert isinstance(key, AgentKey)  # IngestKey let nothing else pass,
+    assert key.contract is not None  # and the database lets no ingest key be without its contract.
+    return key, key.contract
 
 
 def _result(result: ReportResult) -> dict[str, Any]:
@@ -47,7 +55,7 @@ class ReportsView(APIView):
     permission_classes = [IngestKey]
 
     def post(self, request: Request) -> Response:
-        key = request.user
+        key, contract = _key(request)
         try:
             value = json_read(body_read(request))
         except Invalid as refusal:
@@ -65,7 +73,7 @@ class ReportsView(APIView):
                 "too_many",
                 f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
             )
-        outcome = reports_ingest(contract=key.contract, key=key, reports=reports, received_at=timezone.now())
+        outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=timezone.now())
         results = [_result(result) for result in outcome.results]
         if all(result.status == "invalid" for result in outcome.results):
             return problem(
@@ -81,10 +89,10 @@ class HeartbeatsView(APIView):
     permission_classes = [IngestKey]
 
     def post(self, request: Request) -> Response:
-        key = request.user
+        _, contract = _key(request)
         try:
             outcome = heartbeat_record(
-                contract=key.contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
+                contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
             )
         except Invalid as refusal:
             return problem(

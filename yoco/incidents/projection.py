@@ -138,5 +138,5 @@ def _attempts(report: Report) -> list[dict[str, Any]]:
 def _start(facts: dict[str, Any], sent_at: datetime.datetime) -> datetime.datetime:
     """When it began: as stated, else when detected, else when told; never after a later phase another report names."""
     moments = [at for name in PHASES if (at := facts[name]) is not None]
-    stated = facts["started_at"] or facts["detected_at"] or sent_at.astimezone(datetime.UTC)
+    stated: datetime.datetime = facts["started_at"] or facts["detected_at"] or sent_at.astimezone(datetime.UTC)
     return min([stated, *moments])

@@ -130,7 +130,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
         (_member(one, _windows_at(versions, one.started_at, zone)) for one in everyone.values()),
         contract_id=contract.pk,
     )
-    before = {incident.root_event_id for incident in everyone.values()} - {None}
+    before = {incident.root_event_id for incident in everyone.values() if incident.root_event_id is not None}
     emptied = before - {one.id for one in groups}
     _root_events_save(contract, groups, emptied=emptied)
     moved = []
