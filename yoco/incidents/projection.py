@@ -137,6 +137,6 @@ def _attempts(report: Report) -> list[dict[str, Any]]:
 
 def _start(facts: dict[str, Any], sent_at: datetime.datetime) -> datetime.datetime:
     """When it began: as stated, else when detected, else when told; never after a later phase another report names."""
-    moments = [at for name in PHASES if (at := facts[name]) is not None]
+    moments: list[datetime.datetime] = [at for name in PHASES if (at := facts[name]) is not None]
     stated: datetime.datetime = facts["started_at"] or facts["detected_at"] or sent_at.astimezone(datetime.UTC)
     return min([stated, *moments])
