@@ -31,9 +31,7 @@ def year_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
 def incident_in_url(
     request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID, *, minimum: Role = Role.VIEWER
 ) -> Incident:
-    incidents = Incident.objects.select_related(
-        "contract__organisation", "run", "root_event", "placement__year", "placement__terms"
-    )
+    incidents = Incident.objects.select_related("contract__organisation", "run")
     return access(
         incidents,
         principal=reader(request),

@@ -2,21 +2,25 @@
 
 import json
 import uuid
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.views.decorators.http import require_GET
 
 from yoco.core.clock import milliseconds_between
 from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
+from yoco.guarantee.selectors import incident_placement
 from yoco.incidents.models import Kind, RawReport
 from yoco.portal.access import incident_in_url, year_in_url
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.selectors import incidents_page
-from yoco.portal.words import FACTS, fact_value
+from yoco.portal.words import FACTS, WASTE_TERMS, fact_value
+from yoco.waste.model import IncidentWaste
 
 
 @require_GET
@@ -56,7 +60,8 @@ def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UU
 def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
     """The facts, where they placed the incident, and the reports they came from."""
     incident = incident_in_url(request, contract_id, incident_id)
-    placement = getattr(incident, "placement", None)
+    placed = incident_placement(incident=incident)
+    placement = placed.placement if placed else None
     instants = {"started_at": incident.started_at} | {field: getattr(incident, field) for field, _ in PHASES}
     reports = RawReport.objects.filter(contract=incident.contract, incident_id=incident.public_id).order_by("id")
     conditions = [
@@ -78,12 +83,39 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         "rule_words": rule_sentence(placement.rule) if placement else "",
         "conditions": conditions,
         "met_count": sum(condition["met"] for condition in conditions),
+        "members": [member for member in placed.members if member.pk != incident.pk] if placed else [],
+        "waste": placed.waste if placed else None,
+        "waste_terms": waste_terms(placed.waste) if placed else [],
         "phases": phases(instants),
         "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
         "reader_zone": timezone.get_current_timezone_name(),
         "reports": [(report, pretty(report.body)) for report in reports],
     }
     return render(request, "portal/incident.html", context)
+
+
+@dataclass(frozen=True, slots=True)
+class WasteTerm:
+    """One line of the sum: GPU-milliseconds as they were, and as they would have been without a migration."""
+
+    name: str | Promise
+    actual: int | None
+    counterfactual: int | None
+    estimated: bool
+
+
+def waste_terms(waste: IncidentWaste) -> list[WasteTerm]:
+    """The terms of both sums side by side, in the order of the formulas."""
+    names = dict.fromkeys([*waste.terms, *waste.counterfactual_terms])
+    return [
+        WasteTerm(
+            name=WASTE_TERMS.get(name, name),
+            actual=waste.terms.get(name),
+            counterfactual=waste.counterfactual_terms.get(name),
+            estimated=name in waste.estimated,
+        )
+        for name in names
+    ]
 
 
 def pretty(body: str) -> str:
