@@ -10,6 +10,7 @@ Times are aware datetimes and leave as RFC 3339 in UTC. Build a later report of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
@@ -158,8 +159,22 @@ def _plain(value: Any) -> Any:
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, datetime):
         return rfc3339(value)
+    return json_value(value)
+
+
+def json_value(value: Any) -> Any:
+    """`value` in types that every JSON parser reads back alike.
+
+    NaN, infinities, integers beyond 64 bits and unknown types become text; lone surrogates become `?`.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {json_value(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return str(value).encode("utf-8", "replace").decode("utf-8")
