@@ -16,6 +16,7 @@ from enum import IntEnum
 import xxhash
 
 MAGIC = b"\xf1YR1"
+"""Not UTF-8, so that no body (JSON) can hold what looks like a frame."""
 _HEAD = struct.Struct("<4sIBxxxQ")
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _HEAD.size + _CHECKSUM.size

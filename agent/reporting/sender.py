@@ -69,6 +69,7 @@ class Sender:
         self._last_attempt = 0.0
         self._told_to_wait_until = 0.0
         self._batch_reports = BATCH_REPORTS
+        self._refused: set[tuple[str, int]] = set()
         self._thread = Thread(target=self._run, name="report-sender", daemon=True)
 
     # Called by the agent's threads; none of these waits for the network, except flush and close.
@@ -207,6 +208,7 @@ class Sender:
                     self._batch_reports = max(1, len(batch) // 2)
                     continue
                 lesser, results = refusal, {}
+                self._refused.add((batch[0][0].boot_id, batch[0][1]))
                 refused_alone += 1
                 if refused_alone == REFUSED_ALONE_LIMIT:
                     return lesser
@@ -235,7 +237,9 @@ class Sender:
         size = 2
         for boot in self._boots():
             with boot.guard:
-                waiting = [(seq, boot.reports[seq]) for seq in sorted(boot.pending)]
+                # Those the service would not even judge come last, so that they never stand in the way.
+                order = sorted(boot.pending, key=lambda seq: ((boot.boot_id, seq) in self._refused, seq))
+                waiting = [(seq, boot.reports[seq]) for seq in order]
             for seq, place in waiting:
                 if (boot.boot_id, seq) in tried:
                     continue
