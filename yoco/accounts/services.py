@@ -1,0 +1,99 @@
+"""Writing accounts: organisations, members, keys."""
+
+import hmac
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from yoco.accounts.keys import key_digest, key_generate, key_parse, key_text
+from yoco.accounts.models import AgentKey, Membership, Organisation, Role, Scope, User
+from yoco.core.audit import audit_record
+
+if TYPE_CHECKING:
+    from yoco.contracts.models import Contract
+
+
+@transaction.atomic
+def organisation_create(*, name: str, slug: str, actor: User | None) -> Organisation:
+    """A new customer."""
+    organisation = Organisation.objects.create(name=name, slug=slug)
+    audit_record(action="organisation.created", actor=actor, subject=organisation, organisation_id=organisation.pk)
+    return organisation
+
+
+@transaction.atomic
+def member_add(*, organisation: Organisation, user: User, role: Role, actor: User | None) -> Membership:
+    """Gives a user a role. A second live membership of the same user is refused by the database."""
+    membership = Membership.objects.create(organisation=organisation, user=user, role=role)
+    audit_record(
+        action="member.added",
+        actor=actor,
+        subject=membership,
+        organisation_id=organisation.pk,
+        data={"user": str(user.pk), "role": role.value},
+    )
+    return membership
+
+
+@transaction.atomic
+def agent_key_create(
+    *,
+    organisation: Organisation,
+    scope: Scope,
+    name: str,
+    actor: User | None,
+    contract: "Contract | None" = None,
+    expires_at: datetime | None = None,
+) -> tuple[AgentKey, str]:
+    """A new key and its text, which is shown once and stored nowhere."""
+    parts = key_generate(scope.value)
+    pepper = max(settings.KEY_PEPPERS)
+    key = AgentKey.objects.create(
+        organisation=organisation,
+        contract=contract,
+        name=name,
+        scope=scope,
+        lookup=parts.lookup,
+        digest=key_digest(parts.secret, settings.KEY_PEPPERS[pepper]),
+        pepper=pepper,
+        created_by=actor,
+        expires_at=expires_at,
+    )
+    audit_record(
+        action="key.created",
+        actor=actor,
+        subject=key,
+        organisation_id=organisation.pk,
+        data={"name": name, "scope": scope.value, "lookup": parts.lookup},
+    )
+    return key, key_text(parts)
+
+
+def agent_key_verify(text: str) -> AgentKey | None:
+    """The live key with this text, or None. An unknown lookup costs as much as a wrong secret and answers alike."""
+    parts = key_parse(text)
+    if parts is None:
+        return None
+    now = timezone.now()
+    key = (
+        AgentKey.objects.select_related("organisation", "contract")
+        .filter(
+            Q(expires_at=None) | Q(expires_at__gt=now),
+            lookup=parts.lookup,
+            scope=parts.scope,
+            revoked_at=None,
+        )
+        .first()
+    )
+    pepper = settings.KEY_PEPPERS.get(key.pepper if key else max(settings.KEY_PEPPERS), "")
+    digest = key_digest(parts.secret, pepper)
+    if key is None or not pepper or not hmac.compare_digest(digest, key.digest):
+        return None
+    # At most one write a minute: the time is for people, and a write per request would serialise the ingest.
+    if key.last_used_at is None or (now - key.last_used_at).total_seconds() > 60:
+        AgentKey.objects.filter(pk=key.pk).update(last_used_at=now)
+    return key

@@ -1,0 +1,11 @@
+"""The Celery application; its tasks are three lines that call a service with ids."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "yoco.settings")
+
+app = Celery("yoco")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,30 @@
+"""Local midnights: where a contract year begins and ends."""
+
+import datetime
+from zoneinfo import ZoneInfo
+
+
+def local_midnight(day: datetime.date, time_zone: str) -> datetime.datetime:
+    """The first instant of `day` in an IANA zone, in UTC.
+
+    Where a clock change skips midnight (Beirut, Havana, Santiago), the day begins at the first instant that exists;
+    where midnight comes twice, at the first of the two.
+    """
+    zone = ZoneInfo(time_zone)
+    naive = datetime.datetime.combine(day, datetime.time(), tzinfo=zone)
+    instant = naive.astimezone(datetime.UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == naive.replace(tzinfo=None):
+        return instant
+    # A skipped midnight: the change itself is the first instant of the day. Both offsets name it: before and after.
+    before, after = (naive.replace(fold=fold).utcoffset() for fold in (0, 1))
+    assert before is not None
+    assert after is not None
+    low = (naive.replace(tzinfo=None) - max(before, after)).replace(tzinfo=datetime.UTC)
+    high = (naive.replace(tzinfo=None) - min(before, after)).replace(tzinfo=datetime.UTC)
+    while high - low > datetime.timedelta(seconds=1):
+        middle = low + (high - low) // 2
+        if middle.astimezone(zone).date() >= day:
+            high = middle
+        else:
+            low = middle
+    return high.replace(microsecond=0)

@@ -1,0 +1,29 @@
+"""The audit log: who did what to what, when. Append-only."""
+
+from django.conf import settings
+from django.db import models
+
+from yoco.core.ids import uuid7
+
+
+class AuditEntry(models.Model):
+    """One action. `action` is a stable code such as `credit.approved`; people read it through a translated sentence."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    at = models.DateTimeField()
+    action = models.CharField(max_length=64)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Null for the system.",
+    )
+    organisation_id = models.UUIDField(null=True, db_index=True)
+    subject_type = models.CharField(max_length=64)
+    subject_id = models.CharField(max_length=64)
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["subject_type", "subject_id"], name="audit_by_subject")]

@@ -1,0 +1,58 @@
+"""Errors of the API as RFC 9457 problem details (application/problem+json)."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+
+class DomainError(Exception):
+    """A rule refused an action. The message is a sentence for the person who asked; `code` is stable for machines."""
+
+    status = HTTPStatus.CONFLICT
+
+    def __init__(self, message: str, *, code: str = "refused") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any) -> Response:
+    """A problem+json response. `code` becomes the type URI `urn:yoco:problem:<code>`; extra members are kept."""
+    body = {
+        "type": f"urn:yoco:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        **extra,
+    }
+    return Response(body, status=status, headers=headers, content_type="application/problem+json")
+
+
+def problem_response(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler: every error it knows becomes problem+json; anything else stays a 500."""
+    if isinstance(exc, DomainError):
+        return problem(exc.status, exc.message, code=exc.code)
+    if isinstance(exc, Http404):
+        exc = exceptions.NotFound("There is no such object, or it is not yours to see.")
+    elif isinstance(exc, PermissionDenied):
+        exc = exceptions.PermissionDenied()
+    if not isinstance(exc, exceptions.APIException):
+        return None
+    headers = {}
+    if auth_header := getattr(exc, "auth_header", None):
+        headers["WWW-Authenticate"] = auth_header
+    if (wait := getattr(exc, "wait", None)) is not None:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    if isinstance(exc, exceptions.ValidationError):
+        return problem(exc.status_code, "Some fields are not valid.", code="invalid", errors=exc.detail)
+    codes = exc.get_codes()
+    return problem(
+        exc.status_code,
+        str(exc.detail),
+        code=codes if isinstance(codes, str) else "invalid",
+        headers=headers or None,
+    )

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class CreditsConfig(AppConfig):
+    name = "yoco.credits"

@@ -1,0 +1,90 @@
+"""The demo's training runs, started as a user starts them: `python -m agent run …`, as processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError
+
+SCRIPT = "agent/examples/text_ddp.py"
+WORKERS = 4
+SPARES = 2
+KEY_VARIABLE = "YOCO_AGENT_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One thing that two runs must have in common, bit for bit."""
+
+    name: str
+    with_fault: str
+    without_fault: str
+
+    @property
+    def identical(self) -> bool:
+        return self.with_fault == self.without_fault
+
+
+class TrainingRun:
+    """One run under the agent's launcher; its output goes to a log file."""
+
+    def __init__(self, *, name: str, folder: Path, steps: int, seed: int) -> None:
+        self.name = name
+        self.folder = folder
+        self.out = folder / f"{name}.json"
+        self.log = folder / f"{name}.log"
+        self.spool = folder / f"{name}-spool"
+        self._steps = steps
+        self._seed = seed
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, report_url: str | None = None, key: str | None = None, faults: str | None = None) -> None:
+        """Starts it; `faults` is the plan of agent/faults.py, e.g. a SIGKILL of rank 2 in backward of step 40."""
+        command = [sys.executable, "-m", "agent", "run", "--workers", str(WORKERS), "--spares", str(SPARES)]
+        command += ["--run-id", self.name, "--state-dir", str(self.folder / f"{self.name}-state")]
+        command += ["--spool", str(self.spool)]
+        environment = dict(os.environ)
+        environment.pop("DJANGO_SETTINGS_MODULE", None)
+        if report_url is not None and key is not None:
+            command += ["--report-url", report_url, "--report-key-env", KEY_VARIABLE]
+            environment[KEY_VARIABLE] = key
+        if faults is not None:
+            environment["YOCO_FAULTS"] = faults
+        command += [SCRIPT, "--steps", str(self._steps), "--seed", str(self._seed), "--out", str(self.out)]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=settings.BASE_DIR, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def finish(self, *, timeout_s: float) -> dict[str, Any]:
+        """Waits for the end and returns what the script wrote. Raises CommandError when the run failed."""
+        assert self._process is not None
+        try:
+            status = self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise CommandError(f"The run {self.name} did not end within {timeout_s:.0f} s; see {self.log}.") from None
+        if status != 0:
+            tail = self.log.read_text(errors="replace")[-1200:]
+            raise CommandError(f"The run {self.name} ended with status {status}; the end of {self.log}:\n{tail}")
+        result: dict[str, Any] = json.loads(self.out.read_text())
+        return result
+
+    def stop(self) -> None:
+        """Ends the launcher, which ends its workers."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()

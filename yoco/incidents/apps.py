@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class IncidentsConfig(AppConfig):
+    name = "yoco.incidents"

@@ -1,0 +1,31 @@
+"""Raw reports (append-only), what agents have sent, incidents projected from reports, and people's reviews of them."""
+
+from yoco.incidents.models.incident import (
+    Incident,
+    IncidentState,
+    Kind,
+    Origin,
+    Resolution,
+    RootEvent,
+    Run,
+    Signal,
+)
+from yoco.incidents.models.reports import AgentBoot, RawReport, ReportSource
+from yoco.incidents.models.review import Decision, Dispute, Exclusion
+
+__all__ = [
+    "AgentBoot",
+    "Decision",
+    "Dispute",
+    "Exclusion",
+    "Incident",
+    "IncidentState",
+    "Kind",
+    "Origin",
+    "RawReport",
+    "ReportSource",
+    "Resolution",
+    "RootEvent",
+    "Run",
+    "Signal",
+]

@@ -1,0 +1,11 @@
+"""Every URL of the service. Faces own their routes; this file only mounts them."""
+
+from django.urls import include, path
+
+urlpatterns = [
+    path("accounts/", include("allauth.account.urls")),
+    path("i18n/", include("django.conf.urls.i18n")),
+    path("api/v1/", include("yoco.api.urls")),
+    path("desk/", include("yoco.desk.urls")),
+    path("", include("yoco.portal.urls")),
+]
