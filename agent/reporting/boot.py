@@ -75,7 +75,7 @@ def boot_lock(directory: Path) -> int | None:
 class Boot:
     """What one boot wrote, which of it the service has answered, and which of it must still be sent.
 
-    Safe for use by several threads. Opening reads every segment, keeps what is whole and notes what is not.
+    Safe for use by several threads. `Boot.read` takes what is whole and notes what is not.
     """
 
     def __init__(self, directory: Path, *, lock_descriptor: int | None) -> None:
@@ -94,9 +94,15 @@ class Boot:
         self._lock_descriptor = lock_descriptor
         self._answered: int | None = None
         _boots.add(self)
+
+    @staticmethod
+    def read(directory: Path, *, lock_descriptor: int | None) -> Boot:
+        """The boot in `directory`. With the lock, torn tails are cut. Raises OSError."""
+        boot = Boot(directory, lock_descriptor=lock_descriptor)
         for path in sorted(directory.glob("*.segment")):
-            self._segment_read(path)
-        self._answers_read()
+            boot._segment_read(path)
+        boot._answers_read()
+        return boot
 
     # Reading what is there.
 
@@ -225,6 +231,8 @@ class Boot:
     def close(self) -> None:
         """Release the lock and the files; what is pending stays for whoever takes the lock next."""
         with self.guard:
+            if self._lock_descriptor is not None:
+                fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
             self.descriptors_leave()
 
     def descriptors_leave(self) -> None:

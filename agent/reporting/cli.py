@@ -29,7 +29,7 @@ def spool_status(root: Path) -> list[dict[str, Any]]:
         lock_descriptor = boot_lock(directory)
         if lock_descriptor is not None:
             os.close(lock_descriptor)
-        boot = Boot(directory, lock_descriptor=None)
+        boot = Boot.read(directory, lock_descriptor=None)
         rows.append(
             {
                 "boot_id": boot.boot_id,
@@ -55,7 +55,7 @@ def spool_flush(root: Path, *, url: str, key: str | None, timeout_s: float) -> t
     rows = spool_status(root)
     running = sum(row["waiting"] for row in rows if row["running"])
     if running:
-        return flushed, f"{running} report(s) belong to a running agent, which sends them itself."
+        return False, f"{running} report(s) belong to a running agent, which sends them itself."
     if flushed:
         return True, "Everything in the spool has been answered by the service."
     waiting = sum(row["waiting"] for row in rows)
@@ -113,7 +113,5 @@ def _flush_run(arguments: argparse.Namespace) -> int:
 def _is_spool(root: Path) -> bool:
     if (root / "boots").is_dir():
         return True
-    print(
-        f"{root} is no spool: it has no folder `boots`. Give the agent's --spool directory.", file=sys.stderr
-    )
+    print(f"{root} is no spool: it has no folder `boots`. Give the agent's --spool directory.", file=sys.stderr)
     return False

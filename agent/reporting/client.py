@@ -95,9 +95,7 @@ class ServiceClient:
         if response.is_success or (response.status_code == 422 and "results" in _json(response, {})):
             answer = _json(response, None)
             if answer is None:
-                raise Refusal(
-                    f"{self.url} answered {response.status_code} without JSON; is it a YOCO service?"
-                )
+                raise Refusal(f"{self.url} answered {response.status_code} without JSON; is it a YOCO service?")
             return answer
         raise self._refusal(response)
 

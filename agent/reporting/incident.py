@@ -19,9 +19,7 @@ from typing import Any, Literal
 from uuid_utils import uuid7
 
 Kind = Literal["unplanned", "preventive", "planned"]
-Signal = Literal[
-    "process_exit", "heartbeat_lost", "hang", "xid", "ecc", "thermal", "power", "link", "operator"
-]
+Signal = Literal["process_exit", "heartbeat_lost", "hang", "xid", "ecc", "thermal", "power", "link", "operator"]
 StateSource = Literal["replica", "leaving_worker", "redundant_shard", "storage"]
 SpareOrigin = Literal["pool", "preempted"]
 Resolution = Literal["live_migration", "path_failover", "checkpoint_restart", "abandoned"]

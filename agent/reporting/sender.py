@@ -27,6 +27,8 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_LONGEST_S = 60.0
 FLUSH_RETRY_S = 0.2
 ADOPT_EVERY_S = 30.0
+KEPT_BYTES = 16 * 1024 * 1024
+"""Answered reports of this boot that stay on disk, in case the service asks for them again."""
 DEAD_BOOTS_KEPT = 16
 REFUSED_ALONE_LIMIT = 5
 """After so many requests of one report are refused in a row of tries, the fault is not the reports'."""
@@ -36,7 +38,7 @@ class Sender:
     """Sends what `live` and the boots of dead processes hold, in the background.
 
     `heartbeat_interval_s` is the shortest time between two heartbeats of a run; in between only the newest is
-    kept. `keep_bytes` bounds the answered reports that stay on disk in case the service asks for them again.
+    kept.
     """
 
     def __init__(
@@ -46,14 +48,12 @@ class Sender:
         live: LiveBoot | None,
         client: ServiceClient,
         heartbeat_interval_s: float = 5.0,
-        keep_bytes: int = 16 * 1024 * 1024,
     ) -> None:
         self.complaint: str | None = None
         self._root = root
         self._live = live
         self._client = client
         self._heartbeat_interval_s = heartbeat_interval_s
-        self._keep_bytes = keep_bytes
         self._dead: list[Boot] = []
         self._heartbeats: dict[str, dict[str, Any]] = {}
         self._heartbeat_due: dict[str, float] = {}
@@ -105,9 +105,7 @@ class Sender:
             self._woken, self._key_refused, self._adopt_at = True, False, 0.0
             self._changed.notify_all()
             try:
-                self._changed.wait_for(
-                    lambda: self._key_refused or self._stopping or self._empty(), timeout=timeout_s
-                )
+                self._changed.wait_for(lambda: self._key_refused or self._stopping or self._empty(), timeout=timeout_s)
                 return self._empty()
             finally:
                 self._flushing -= 1
@@ -323,7 +321,7 @@ class Sender:
 
     def _tidy(self) -> None:
         if self._live is not None:
-            self._live.segments_drop(keep_bytes=self._keep_bytes)
+            self._live.segments_drop(keep_bytes=KEPT_BYTES)
         answered = [boot for boot in self._dead if boot.done()]
         for boot in answered[:-DEAD_BOOTS_KEPT]:
             boot.remove()

@@ -255,7 +255,7 @@ def dead_boots_adopt(root: Path, *, held: frozenset[str] = frozenset()) -> list[
         if descriptor is None:
             continue
         try:
-            adopted.append(Boot(directory, lock_descriptor=descriptor))
+            adopted.append(Boot.read(directory, lock_descriptor=descriptor))
         except OSError as error:
             os.close(descriptor)
             log.warning("%s cannot be read now and is tried again later: %s", directory, error)
@@ -268,7 +268,7 @@ def boot_directories(root: Path) -> list[Path]:
     try:
         for directory in (root / "boots").iterdir():
             found.append((directory.stat().st_mtime_ns, directory))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     return [directory for _, directory in sorted(found)]
 

@@ -62,6 +62,11 @@ class Receiver:
         return [row for row in self.rows("SELECT at, path, mode, count, bytes, inflated FROM posts") if row[1] == path]
 
 
+def whole_lines(process):
+    """The lines a killed process printed in full; what it was killed in does not count."""
+    return process.stdout.read().rpartition("\n")[0].splitlines()
+
+
 @pytest.fixture
 def receiver(tmp_path):
     (tmp_path / "receiver").mkdir()

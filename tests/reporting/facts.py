@@ -37,9 +37,7 @@ def resolved(number=0, **detail):
         kind="unplanned",
         trigger=Trigger("process_exit", detail={"signal": 9, "number": number, **detail}),
         where=Where("node-a", 3, "GPU-1"),
-        phases=Phases(
-            *(START + timedelta(milliseconds=milliseconds) for milliseconds in (0, 7, 20, 40, 80, 81, 90))
-        ),
+        phases=Phases(*(START + timedelta(milliseconds=milliseconds) for milliseconds in (0, 7, 20, 40, 80, 81, 90))),
         progress=Progress(1200, 1201, 76800, 76864, 64, False, 1000, START - timedelta(minutes=5), 0.41),
         state=State("replica", 6_442_450_944, "xxh3-128", "ab" * 16, "ab" * 16),
         spare=Spare("node-b", "pool"),
