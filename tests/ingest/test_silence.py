@@ -1,4 +1,4 @@
-"""What was never told: silent runs and gaps become unaccounted; a later true report fills them, nothing counts twice."""
+"""What was never told: silent runs and gaps become unaccounted until a true report fills them."""
 
 import datetime
 import uuid

@@ -15,7 +15,7 @@ from yoco.incidents.services.runs import contract_lock
 
 
 def incidents_merge(*, incidents: Collection[Incident], actor: User, reason: str) -> set[int]:
-    """Makes these incidents of one contract one root event. Returns these and every other incident whose root event changed.
+    """Makes these incidents of one contract one root event. Returns these and all others that this regrouped.
 
     Raises DomainError without a reason, for fewer than two incidents and across contracts.
     """
@@ -25,7 +25,7 @@ def incidents_merge(*, incidents: Collection[Incident], actor: User, reason: str
 
 
 def incident_split(*, incident: Incident, actor: User, reason: str) -> set[int]:
-    """Makes an incident a root event of its own. Returns it and every other incident whose root event changed."""
+    """Makes an incident a root event of its own. Returns it and all others that this regrouped."""
     return _move([incident], back_to_rules=False, actor=actor, reason=reason, action="incident.split")
 
 
