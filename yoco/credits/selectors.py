@@ -14,6 +14,7 @@ from yoco.core.clock import local_midnight
 from yoco.core.money import Money, Rounding
 from yoco.core.problem import DomainError
 from yoco.credits.amounts import credit_minor, last_usable_day, order_cap_minor
+from yoco.credits.chain import GENESIS
 from yoco.credits.models import AccountKind, Credit, CreditState, LedgerTransaction, Posting
 
 
@@ -225,13 +226,23 @@ class StatementLine:
     transaction: LedgerTransaction
     credit_id: uuid.UUID
     order_number: str | None
+    currency: str
     minor: int
     balance: int
+
+    @property
+    def money(self) -> tuple[Money, Money]:
+        """Amount and balance for display."""
+        return Money(self.minor, self.currency), Money(self.balance, self.currency)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountStatement:
-    """What a customer had, what moved, what remains; minor units. Half-open: from `start` until just before `end`."""
+    """What a customer had, what moved, what remains; minor units. Half-open: from `start` until just before `end`.
+
+    `head` is the last hash of the contract's chain when it was drawn up. Whoever keeps it can tell later whether the
+    end of the chain was cut off.
+    """
 
     contract: Contract
     currency: str
@@ -240,6 +251,12 @@ class AccountStatement:
     opening: int
     lines: list[StatementLine]
     closing: int
+    head: str
+
+    @property
+    def money(self) -> tuple[Money, Money]:
+        """Opening and closing balance for display."""
+        return Money(self.opening, self.currency), Money(self.closing, self.currency)
 
 
 def account_statement(
@@ -269,8 +286,17 @@ def account_statement(
                 transaction=posting.transaction,
                 credit_id=posting.credit_id,
                 order_number=posting.order.number if posting.order else None,
+                currency=contract.currency,
                 minor=posting.minor,
                 balance=balance,
             )
         )
-    return AccountStatement(contract, contract.currency, start, end, opening, lines, balance)
+    return AccountStatement(
+        contract, contract.currency, start, end, opening, lines, balance, chain_head(contract=contract)
+    )
+
+
+def chain_head(*, contract: Contract) -> str:
+    """The hash of the contract's last ledger transaction, or the genesis hash of an empty chain."""
+    last = LedgerTransaction.objects.filter(contract=contract).order_by("-sequence").values_list("hash", flat=True)
+    return last.first() or GENESIS

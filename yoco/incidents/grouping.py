@@ -14,17 +14,13 @@ class Member:
     """What grouping needs to know of one incident. `moved_to` is a person's decision, which no rule overrides."""
 
     id: uuid.UUID
-    run: uuid.UUID
     kind: str
     cause: str
     node: str
-    rank: int | None
     started_at: datetime.datetime
-    ended_at: datetime.datetime
     named: uuid.UUID | None
     moved_to: uuid.UUID | None
-    root_event_window: datetime.timedelta
-    relapse_window: datetime.timedelta
+    window: datetime.timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +39,16 @@ class Group:
 def group(members: Iterable[Member], *, contract_id: uuid.UUID) -> list[Group]:
     """The root events of these incidents of one contract.
 
-    Two incidents belong together when their reports name the same root event; when they are of one kind, on one node
-    and begin within the root event window, unless named apart; or when the same workload fails again for the same
-    cause at the same place within the relapse window. Belonging is transitive. An incident that a person moved
-    belongs only with others moved to the same place.
+    Two incidents belong together when their reports name the same root event, or when they are of one kind, on one
+    node, begin within the root event window and are not named apart. Belonging is transitive. An incident that a
+    person moved belongs only with others moved to the same place. (A workload that fails again for the same cause is
+    a matter of counting, not of what happened: guarantee/rules.py.)
     """
     ordered = sorted(members, key=lambda member: (member.started_at, member.id))
     links = _Links(len(ordered))
     moved: dict[uuid.UUID, int] = {}
     named: dict[uuid.UUID, int] = {}
     by_node: dict[tuple[str, str], dict[uuid.UUID | None, int]] = defaultdict(dict)
-    by_place: dict[tuple[object, ...], int] = {}
     for index, member in enumerate(ordered):
         if member.moved_to is not None:
             links.join(moved.setdefault(member.moved_to, index), index)
@@ -61,21 +56,13 @@ def group(members: Iterable[Member], *, contract_id: uuid.UUID) -> list[Group]:
         if member.named is not None:
             links.join(named.setdefault(member.named, index), index)
         if member.node:
-            last = by_node[member.kind, member.node]
-            for name, other in last.items():
+            # Of each name only the latest matters: earlier ones are joined to it or out of the window.
+            latest = by_node[member.kind, member.node]
+            for name, other in latest.items():
                 apart = name is not None and member.named is not None and name != member.named
-                if not apart and member.started_at - ordered[other].started_at <= member.root_event_window:
+                if not apart and member.started_at - ordered[other].started_at <= member.window:
                     links.join(other, index)
-            last[member.named] = index
-        place = member.node if member.rank is None else member.rank
-        key = (member.run, member.kind, member.cause, place)
-        if place != "":
-            if (before := by_place.get(key)) is not None and (
-                member.started_at - ordered[before].ended_at <= member.relapse_window
-            ):
-                links.join(before, index)
-            latest = by_place.get(key, index)
-            by_place[key] = max(latest, index, key=lambda at: (ordered[at].ended_at, at))
+            latest[member.named] = index
     return [_group([ordered[index] for index in indexes], contract_id) for indexes in links.sets()]
 
 

@@ -16,83 +16,56 @@ from yoco.incidents.triage import cause
 MEMBER_COLUMNS = (
     "pk",
     "public_id",
-    "run_id",
     "kind",
     "signal",
     "xid",
     "node",
-    "rank",
     "started_at",
-    "resumed_at",
     "root_event_named",
     "moved_to",
     "root_event_id",
 )
+Windows = list[tuple[datetime.date, datetime.timedelta]]
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """How close incidents must be to belong together, from the terms in force at a time."""
-
-    root_event: datetime.timedelta
-    relapse: datetime.timedelta
-
-
-def windows_by_date(contract: Contract) -> list[tuple[datetime.date, Windows]]:
-    """The windows of each version of the terms by its first day; the defaults before the first version."""
-    default = GuaranteeTerms()
-    versions = [(datetime.date.min, default.root_event_window_s, default.relapse_window_minutes)]
+def _windows(contract: Contract) -> Windows:
+    """The root event window of each version of the terms by its first day; the default before the first version."""
+    versions = [(datetime.date.min, GuaranteeTerms().root_event_window_s)]
     versions += (
         GuaranteeTerms.objects.filter(contract=contract)
         .order_by("effective_on")
-        .values_list("effective_on", "root_event_window_s", "relapse_window_minutes")
+        .values_list("effective_on", "root_event_window_s")
     )
-    return [
-        (day, Windows(datetime.timedelta(seconds=seconds), datetime.timedelta(minutes=minutes)))
-        for day, seconds, minutes in versions
-    ]
+    return [(day, datetime.timedelta(seconds=seconds)) for day, seconds in versions]
 
 
-def _windows_at(versions: list[tuple[datetime.date, Windows]], at: datetime.datetime, zone: ZoneInfo) -> Windows:
-    if len(versions) <= 2:
-        return versions[-1][1]
-    day = at.astimezone(zone).date()
-    return next(windows for first, windows in reversed(versions) if first <= day)
-
-
-def _member(incident: Incident, windows: Windows) -> Member:
+def _member(incident: Incident, windows: Windows, zone: ZoneInfo) -> Member:
+    day = incident.started_at.astimezone(zone).date()
     return Member(
         id=incident.public_id,
-        run=incident.run_id,
         kind=incident.kind,
         cause=cause(incident.signal, incident.xid),
         node=incident.node,
-        rank=incident.rank,
         started_at=incident.started_at,
-        ended_at=incident.resumed_at or incident.started_at,
         named=incident.root_event_named,
         moved_to=incident.moved_to,
-        root_event_window=windows.root_event,
-        relapse_window=windows.relapse,
+        window=next(window for first, window in reversed(windows) if first <= day),
     )
 
 
-def _near(
-    contract: Contract, incidents: Collection[Incident], versions: list[tuple[datetime.date, Windows]]
-) -> QuerySet[Incident]:
+def _near(contract: Contract, incidents: Collection[Incident], windows: Windows) -> QuerySet[Incident]:
     """Whatever could belong to one root event with any of these incidents directly."""
-    reach = max(max(windows.root_event, windows.relapse) for _, windows in versions)
-    first = min(incident.started_at for incident in incidents) - reach
-    last = max(max(incident.started_at, incident.resumed_at or incident.started_at) for incident in incidents) + reach
-    nodes = {incident.node for incident in incidents} - {""}
-    runs = {incident.run_id for incident in incidents}
-    named = {incident.root_event_named for incident in incidents} - {None}
-    moved = {incident.moved_to for incident in incidents} - {None}
-    condition = Q(started_at__range=(first, last)) & (Q(node__in=nodes) | Q(run_id__in=runs))
-    condition |= Q(run_id__in=runs, started_at__lt=first, resumed_at__gte=first)
-    if named:
+    reach = max(window for _, window in windows)
+    condition = Q(
+        node__in={incident.node for incident in incidents} - {""},
+        started_at__range=(
+            min(incident.started_at for incident in incidents) - reach,
+            max(incident.started_at for incident in incidents) + reach,
+        ),
+    )
+    if named := {incident.root_event_named for incident in incidents} - {None}:
         condition |= Q(root_event_named__in=named)
-    if moved:
+    if moved := {incident.moved_to for incident in incidents} - {None}:
         condition |= Q(moved_to__in=moved)
     return Incident.objects.filter(condition, contract=contract)
 
@@ -114,10 +87,10 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
     if not incidents:
         return Regrouped()
     zone = ZoneInfo(contract.time_zone)
-    versions = windows_by_date(contract)
+    windows = _windows(contract)
     own = {incident.public_id: incident for incident in incidents}
     touched = {incident.root_event_id for incident in incidents} - {None}
-    near_roots = _near(contract, incidents, versions).exclude(root_event=None).values("root_event_id")
+    near_roots = _near(contract, incidents, windows).exclude(root_event=None).values("root_event_id")
     others = {
         incident.public_id: incident
         for incident in Incident.objects.filter(
@@ -126,10 +99,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
         if incident.public_id not in own
     }
     everyone = {**others, **own}
-    groups = group(
-        (_member(one, _windows_at(versions, one.started_at, zone)) for one in everyone.values()),
-        contract_id=contract.pk,
-    )
+    groups = group((_member(incident, windows, zone) for incident in everyone.values()), contract_id=contract.pk)
     before = {incident.root_event_id for incident in everyone.values() if incident.root_event_id is not None}
     emptied = before - {one.id for one in groups}
     _root_events_save(contract, groups, emptied=emptied)
