@@ -84,6 +84,13 @@ def update(catalogue: polib.POFile, source: dict[Message, set[str]]) -> None:
     catalogue.extend(sorted(entries, key=lambda entry: (entry.msgid.casefold(), entry.msgid, entry.msgctxt or "")))
 
 
+def catalogues_compile() -> None:
+    """Writes the binary form that Django reads, if the text is newer."""
+    binary = CATALOGUE.with_suffix(".mo")
+    if not binary.exists() or binary.stat().st_mtime < CATALOGUE.stat().st_mtime:
+        polib.pofile(str(CATALOGUE)).save_as_mofile(str(binary))
+
+
 def main() -> int:
     catalogue = polib.pofile(str(CATALOGUE), wrapwidth=118)
     update(catalogue, messages_in_source())
