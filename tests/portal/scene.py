@@ -1,5 +1,5 @@
-"""Acme with two contract years, made by the services from reports: a closed synthetic one that fell short, with its credit,
-and a running one. Time stands still at NOW, so that verdicts and days left do not depend on the day of the test."""
+"""Acme with two contract years, made by the services from reports: a closed synthetic one that fell short, with its
+credit, and a running one. The clock starts at NOW, so that verdicts and days left do not depend on the day."""
 
 import datetime
 import uuid
@@ -21,6 +21,7 @@ from yoco.demo.synthetic import synthetic_reports
 from yoco.guarantee.services import placements_refresh, years_close
 from yoco.incidents.models import Incident
 from yoco.incidents.services import reports_ingest
+from yoco.portal.graphics import PHASES
 
 NOW = datetime.datetime(2027, 11, 20, 10, 30, tzinfo=datetime.UTC)
 
@@ -43,7 +44,7 @@ class Scene:
 def report(started: datetime.datetime, **changes: Any) -> dict[str, Any]:
     """A report of a migration without loss; `changes` replace members of the same name one level down."""
     at = [started + datetime.timedelta(milliseconds=ms) for ms in (0, 3100, 9800, 48_000, 133_000, 141_500, 171_200)]
-    names = ["started_at", "detected_at", "quiesced_at", "spare_ready_at", "state_moved_at", "state_verified_at", "resumed_at"]
+    names = ["started_at", *(name for name, _ in PHASES)]
     body: dict[str, Any] = {
         "schema_version": "1.0",
         "id": str(uuid7()),

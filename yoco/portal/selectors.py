@@ -1,4 +1,4 @@
-"""What the customer's pages read. Verdicts and figures come from guarantee, waste and credits; here are only lists and their order."""
+"""Lists that the customer's pages read, in order. Verdicts and figures come from guarantee, waste and credits."""
 
 import datetime
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 from yoco.core.clock import local_midnight
 from yoco.credits.selectors import account_statement, credit_balances, credits_of_contract
 from yoco.portal.access import contract_in_url
-from yoco.portal.selectors import years_of, year_current
+from yoco.portal.selectors import year_current, years_of
 
 
 @require_GET

@@ -16,13 +16,15 @@ from yoco.contracts.models import YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import verdict_sentence
-from yoco.guarantee.models import Statement, Verdict
+from yoco.guarantee.models import Statement
 from yoco.guarantee.selectors import year_report
 from yoco.incidents.models import Kind
 from yoco.portal.access import year_in_url
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import days_until, years_of
 from yoco.portal.words import verdict_words
+
+TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 
 
 @require_GET
@@ -47,7 +49,7 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "revisions": Statement.objects.filter(year=year).defer("canonical", "summary").order_by("-revision"),
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
-        "tone": {Verdict.MET: "met", Verdict.NO_FAILURES: "met", Verdict.SHORT: "short"}.get(report.verdict, "undecided"),
+        "tone": TONES[report.verdict],
         "gauge": gauge(
             resolved=report.resolved,
             counted=report.counted,
@@ -81,7 +83,7 @@ def chance_words(chance: str | None) -> str:
         return ""
     value = Decimal(chance) * 100
     if value < 1:
-        return _("below 1 %%") % ()
+        return _("below 1 %")
     if value > 99:
-        return _("above 99 %%") % ()
-    return _("%(n)s %%") % {"n": number(value)}
+        return _("above 99 %")
+    return f"{number(value)} %"
