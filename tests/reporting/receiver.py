@@ -2,7 +2,7 @@
 
     python receiver.py PORT DATABASE CONTROL
 
-CONTROL is a file with one word, read at each request: `ok`, `500`, `503`, `429`, `401`, `413`, `hang`, `garbage`,
+CONTROL is a file with one word, read at each request: `ok`, a status to refuse with, `hang`, `garbage`,
 `die` (SIGKILL itself after the commit, before the answer), `deny:SEQ-SEQ` (tell heartbeats that these are missing).
 """
 
@@ -40,7 +40,9 @@ class Receiver(BaseHTTPRequestHandler):
                 "INSERT INTO posts VALUES (?, ?, ?, ?, ?, ?)",
                 (time.time(), self.path, mode, len(content), len(raw), len(inflated)),
             )
-        if mode in ("401", "500", "503", "429") or (mode == "413" and isinstance(content, list) and len(content) > 3):
+        if mode in ("401", "422", "500", "503", "429") or (
+            mode == "413" and isinstance(content, list) and len(content) > 3
+        ):
             retry = {"Retry-After": "1"} if mode in ("503", "429") else {}
             return self.answer(int(mode), {"title": "refused", "detail": f"mode {mode}"}, retry)
         if mode == "hang":

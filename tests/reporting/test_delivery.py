@@ -124,6 +124,32 @@ def test_an_invalid_report_is_answered_and_does_not_block_the_rest(agent, receiv
     assert "$.trigger.detail" in caplog.text
 
 
+def test_an_invalid_report_that_the_service_misses_is_tried_again_later_not_at_once(
+    tmp_path, receiver, monkeypatch, eventually
+):
+    monkeypatch.setattr("agent.reporting.boot.INVALID_AGAIN_S", 1.0)
+    agent = reporter(tmp_path / "spool", receiver.url)
+    agent.incident_detected(detected(unreadable=True))
+    assert agent.flush(20)
+    for step in range(10):
+        agent.heartbeat(run_id="run-1", step=step)
+        time.sleep(0.03)
+    assert len(receiver.posts()) == 1
+    time.sleep(1.0)
+    agent.heartbeat(run_id="run-1", step=10)
+    eventually(lambda: len(receiver.posts()) == 2)
+    agent.close()
+
+
+def test_the_end_of_a_run_that_is_refused_is_kept(agent, receiver):
+    receiver.mode("422")
+    agent.run_ended(run_id="run-1")
+    assert not agent.flush(1.0)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.heartbeats()[-1]["run_ended"]
+
+
 def test_killed_between_commit_and_answer_each_report_is_stored_once(agent, receiver):
     receiver.mode("503")
     sent = send(agent, 30)
@@ -293,7 +319,7 @@ def command_line(*arguments, **environment):
     script = (
         "import argparse, sys; from agent.reporting.cli import add_commands\n"
         "parser = argparse.ArgumentParser(prog='agent'); add_commands(parser.add_subparsers(required=True))\n"
-        "arguments = parser.parse_args(); sys.exit(arguments.run(arguments))"
+        "arguments = parser.parse_args(); sys.exit(arguments.command(arguments))"
     )
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
