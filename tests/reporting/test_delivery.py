@@ -1,5 +1,6 @@
 """Reports through a real HTTP server in another process, which fails in every way it can."""
 
+import email.utils
 import itertools
 import json
 import os
@@ -96,6 +97,32 @@ def test_it_honours_retry_after(agent, receiver, eventually):
     posts = [at for at, *_ in receiver.posts()]
     assert 2 <= len(posts) <= 4
     assert min(later - earlier for earlier, later in itertools.pairwise(posts)) >= 0.98
+
+
+def test_it_honours_retry_after_as_a_date(agent, receiver):
+    receiver.mode("503|" + email.utils.formatdate(time.time() + 4, usegmt=True))
+    send(agent, 2)
+    assert not agent.flush(2.5)
+    assert len(receiver.posts()) == 1
+
+
+def test_an_absurd_retry_after_is_no_reason_to_fall_silent_or_crash(agent, receiver, eventually):
+    receiver.mode("429|soon")
+    sent = send(agent, 2)
+    eventually(receiver.posts)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.incident_ids() == sent
+
+
+def test_only_an_answer_for_a_report_acknowledges_it(agent, receiver):
+    receiver.mode("500")
+    sent = send(agent, 16)
+    receiver.mode("partial")
+    assert not agent.flush(0.1)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.incident_ids() == sent
 
 
 def test_it_backs_off_when_the_service_fails(agent, receiver, eventually):
