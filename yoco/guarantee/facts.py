@@ -12,11 +12,7 @@ from yoco.waste.model import How, WasteInput
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # Fields that an incident and its facts share by name.
-SHARED = [
-    field.name
-    for field in fields(IncidentFacts)
-    if field.name not in {"id", "run", "root_event", "open"}
-]
+SHARED = [field.name for field in fields(IncidentFacts) if field.name not in {"id", "run", "root_event", "open"}]
 
 
 def incident_facts(incident: Incident) -> IncidentFacts:
@@ -114,8 +110,8 @@ def waste_input(incident: Incident, facts: IncidentFacts, *, overlap_ms: int = 0
 
 
 def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[int, int]:
-    """From when to when the job lost time, in milliseconds since the epoch: since its last checkpoint if it went back to
-    it, since it was quiet if the move was announced, else since the start."""
+    """From when to when the job lost time, in milliseconds since the epoch: since its last checkpoint if it went back
+    to it, since it was quiet if the move was announced, else since the start."""
     how = waste_how(facts, attempted=bool(incident.attempts))
     start = facts.started_at
     if how in ("restarted", "migration_failed") and incident.last_checkpoint_at:

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('contracts', '0002_open_incident_cutoff'),
         ('guarantee', '0002_append_only'),
-        ('incidents', '0003_review_four_eyes'),
+        ('incidents', '0005_review_four_eyes'),
     ]
 
     operations = [

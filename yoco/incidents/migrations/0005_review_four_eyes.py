@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('incidents', '0002_append_only'),
+        ('incidents', '0004_regrouping_append_only'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
