@@ -12,7 +12,8 @@ from yoco.waste.model import How, WasteInput
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # Fields that an incident and its facts share by name.
-SHARED = [field.name for field in fields(IncidentFacts) if field.name not in {"id", "run", "root_event", "open"}]
+IDENTITY = {"id", "run", "root_event", "open", "explained"}
+SHARED = [field.name for field in fields(IncidentFacts) if field.name not in IDENTITY]
 
 
 def incident_facts(incident: Incident) -> IncidentFacts:
@@ -21,6 +22,7 @@ def incident_facts(incident: Incident) -> IncidentFacts:
         id=str(incident.public_id),
         run=str(incident.run_id),
         root_event=str(incident.root_event_id) if incident.root_event_id else None,
+        explained=incident.explained_by_id is not None,
         open=incident.state == IncidentState.OPEN,
         **{name: getattr(incident, name) for name in SHARED},
     )
@@ -64,7 +66,7 @@ def milliseconds(start: datetime.datetime | None, end: datetime.datetime | None)
 def waste_how(facts: IncidentFacts, *, attempted: bool) -> How:
     """Which formula describes what happened. The evidence decides: a job that went back lost that time, whatever was
     claimed."""
-    if facts.open:
+    if facts.open or facts.explained:
         return "open"
     before, after = facts.last_committed_step, facts.first_step_after
     went_back = before is not None and after is not None and after <= before

@@ -9,16 +9,17 @@ import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from yoco.contracts.models import Contract, ContractYear, CountedUnit, GuaranteeTerms
+from yoco.contracts.locks import contracts_lock
+from yoco.contracts.models import Contract, ContractYear
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import contract_years, incident_facts, stall_of, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.rules import Placing, Review, Year, place_unit, terms_at, units
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin, Run
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin
 from yoco.waste.model import incident_waste, overlaps_ms
 
 COMPARED = ("year_id", "unit_key", "lead", "kind", "outcome", "rule", "without_loss")
@@ -70,21 +71,18 @@ class Loaded:
 
 
 @transaction.atomic
-def placements_refresh(
-    *, incident_ids: Collection[int], reason: str = "late_report", year_held: bool = False
-) -> set[uuid.UUID]:
+def placements_refresh(*, incident_ids: Collection[int], reason: str = "late_report") -> set[uuid.UUID]:
     """Places these incidents and every other one whose placing depends on them. Returns the closed years it changed.
 
     `reason` is the stable code of what made this necessary; a closed year keeps its statement and is restated later.
-    `year_held` says that the caller closes a year and so keeps every other writer of its contract out already.
+    Writers of one contract take turns: each sees what the others placed, so no failure counts twice.
     """
     changed = set(incident_ids)
-    involved = list(Incident.objects.filter(pk__in=changed).values_list("contract_id", "run_id").distinct())
+    involved = set(Incident.objects.filter(pk__in=changed).order_by().values_list("contract_id", flat=True).distinct())
     if not involved:
         return set()
-    if not year_held:
-        _writers_lock(contracts={contract for contract, _ in involved}, runs={run for _, run in involved})
-    contracts = Contract.objects.prefetch_related("years", "terms").in_bulk({contract for contract, _ in involved})
+    contracts_lock(involved)
+    contracts = Contract.objects.prefetch_related("years", "terms").in_bulk(involved)
     loaded = {pk: Loaded(contract, contract_years(contract)) for pk, contract in contracts.items()}
     for incident in Incident.objects.filter(pk__in=changed):
         loaded[incident.contract_id].add([incident])
@@ -95,25 +93,6 @@ def placements_refresh(
     for part in loaded.values():
         placed |= _place(part, changed, reviews)
     return _store(placed, reason)
-
-
-def _writers_lock(*, contracts: Collection[uuid.UUID], runs: Collection[uuid.UUID]) -> None:
-    """First keeps the contracts' years from closing until this transaction ends, then serialises the writers of a
-    workload: each sees what the others placed, so no failure counts twice.
-
-    Writers of different workloads do not wait for each other, unless the terms count a root event once for all of them.
-    The first lock is PostgreSQL's alone, because SQLite has one writer at a time; Django offers no FOR KEY SHARE.
-    """
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT 1 FROM contracts_contractyear WHERE contract_id = ANY(%s) ORDER BY id FOR KEY SHARE",
-                [list(contracts)],
-            )
-        across = GuaranteeTerms.objects.filter(contract__in=contracts, unit=CountedUnit.ROOT_EVENT)
-        whole = Contract.objects.filter(pk__in=across.values("contract_id"))
-        list(whole.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-        list(Run.objects.filter(pk__in=runs).select_for_update(no_key=True).order_by("pk").values_list("pk"))
 
 
 def _neighbours_load(loaded: dict[uuid.UUID, Loaded], changed: set[int]) -> None:
@@ -275,7 +254,7 @@ def _placement(
         waste_actual_ms=waste.actual,
         waste_counterfactual_ms=waste.counterfactual,
         waste_potential_ms=waste.potential,
-        waste_estimated=bool(waste.estimated),
+        waste_estimated=bool(waste.estimated) and not facts.explained,
         incident_revision=incident.revision,
         placed_at=timezone.now(),
     )
@@ -310,8 +289,7 @@ def _restatements_mark(changed_years: set[uuid.UUID], reason: str) -> set[uuid.U
         return set()
     closed = set(Statement.objects.filter(year__in=changed_years, revision=1).values_list("year_id", flat=True))
     for year_id in closed:
-        RestatementDue.objects.get_or_create(year_id=year_id)
-        due = RestatementDue.objects.select_for_update().get(year_id=year_id)
+        due, _ = RestatementDue.objects.get_or_create(year_id=year_id)
         if reason not in due.reasons:
             due.reasons.append(reason)
             due.save(update_fields=["reasons"])
