@@ -375,7 +375,7 @@ def postgres_and_redis(
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run `command` in the foreground and return its exit status.
+    """Run `command` in the foreground and return its exit status; an interrupted one ends this program.
 
     Ctrl-C reaches the command from the terminal; when we are told to end, it is interrupted likewise, since
     pytest tidies up after SIGINT but not after SIGTERM.
@@ -384,9 +384,14 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         try:
             status = child.wait()
         except KeyboardInterrupt:
-            status = child.wait()
+            child.wait()
+            raise SystemExit(128 + signal.SIGINT) from None
         except SystemExit:
             child.send_signal(signal.SIGINT)
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
             raise
     return status if status >= 0 else 128 - status
 
@@ -399,6 +404,8 @@ def end_on_signals() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
+    # A shell starts background jobs with SIGINT ignored, which the commands that we run would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _plain_environment() -> dict[str, str]:

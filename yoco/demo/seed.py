@@ -1,4 +1,4 @@
-"""The demo's organisation, people and contract. Running the demo again adds a contract and leaves what stands untouched."""
+"""The demo's organisation, people and contract. Running the demo again adds a contract; what stands is untouched."""
 
 import datetime
 import secrets
@@ -59,8 +59,8 @@ def demo_seed() -> DemoWorld:
     second_year_start = timezone.localdate() - datetime.timedelta(days=DAYS_SINCE_FIRST_YEAR)
     if second_year_start <= OFFERED_FROM:
         raise CommandError(
-            f"This machine's clock says {timezone.localdate()}; the guarantee exists since {OFFERED_FROM}, so no demo year "
-            "can have ended yet. Set the clock right."
+            f"This machine's clock says {timezone.localdate()}; the guarantee exists since {OFFERED_FROM}, so no year "
+            "of the demo can have ended yet. Set the clock right."
         )
     starts_on = _years_ago(second_year_start, 1)
     password = secrets.token_urlsafe(9)
