@@ -10,7 +10,7 @@ from yoco.core.audit import audit_record
 from yoco.core.ids import uuid7
 from yoco.core.problem import DomainError
 from yoco.incidents.models import Incident, Regrouping
-from yoco.incidents.services.root_events import root_events_assign, root_events_drop
+from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import contract_lock
 
 
@@ -58,7 +58,6 @@ def _move(incidents: Collection[Incident], *, back_to_rules: bool, actor: User, 
             organisation_id=contract.organisation_id,
             data={"regrouping": str(regrouping.pk), "reason": reason, "moved_to": str(key) if key else None},
         )
-    regrouped = root_events_assign(contract=contract, incidents=rows)
+    moved = root_events_assign(contract=contract, incidents=rows)
     Incident.objects.bulk_update(rows, ["moved_to", "root_event"])
-    root_events_drop(regrouped.emptied)
-    return {incident.pk for incident in (*rows, *regrouped.moved)}
+    return {incident.pk for incident in (*rows, *moved)}

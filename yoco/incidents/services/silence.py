@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from yoco.contracts.models import Contract, GuaranteeTerms
 from yoco.incidents.models import AgentBoot, Incident, IncidentState, Kind, Origin, RawReport, Run, Signal
-from yoco.incidents.services.root_events import root_events_assign, root_events_drop
+from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import boot_missing, contract_lock
 
 # A failure begins a little before the last sign of life when the agent's last heartbeat overtook its detection.
@@ -115,15 +115,14 @@ def _window(contract: Contract, as_of: datetime.datetime) -> datetime.timedelta:
 
 
 def _silences_save(contract: Contract, silences: list[Incident]) -> set[int]:
-    regrouped = root_events_assign(contract=contract, incidents=silences)
+    moved = root_events_assign(contract=contract, incidents=silences)
     Incident.objects.bulk_create(
         silences,
         update_conflicts=True,
         unique_fields=["contract", "public_id"],
         update_fields=["trigger_detail", "revision", "root_event"],
     )
-    root_events_drop(regrouped.emptied)
-    return {incident.pk for incident in (*silences, *regrouped.moved)}
+    return {incident.pk for incident in (*silences, *moved)}
 
 
 def _silence(
