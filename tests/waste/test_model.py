@@ -46,7 +46,7 @@ def test_a_migration_saves_what_is_published() -> None:
     assert gpu_hours(migrated.actual) == Decimal("443.733")
     assert gpu_hours(migrated.saved) == Decimal("1604.267")
     assert cost(migrated.saved, PRICE) == Decimal("4010.67")
-    # Detection happens either way, so it cancels: saved is G·(Q + R + C − M − s).
+    # Detection happens either way, so it cancels: saved is G·(Q + R + C - M - s).
     assert migrated.saved == 2048 * (5 + 15 + 30 - 3) * MINUTE_MS
     assert waste("migrated", step_ms=500).saved == migrated.saved - 2048 * 500
 
@@ -106,9 +106,7 @@ def test_an_open_incident_has_no_waste_yet_and_says_so() -> None:
 def test_preempted_jobs_and_slow_steps_are_added() -> None:
     from fractions import Fraction
 
-    more = waste(
-        "migrated", preempted_gpus=8, preempted_ms=HOUR_MS, slow_fraction=Fraction(1, 4), slow_ms=2 * HOUR_MS
-    )
+    more = waste("migrated", preempted_gpus=8, preempted_ms=HOUR_MS, slow_fraction=Fraction(1, 4), slow_ms=2 * HOUR_MS)
     assert more.terms["preempted"] == 8 * HOUR_MS
     assert more.terms["fail_slow"] == 2048 * HOUR_MS // 2
     assert more.saved == waste("migrated").saved
@@ -147,9 +145,7 @@ def test_a_negative_input_is_refused() -> None:
     times=st.lists(st.none() | st.integers(0, 10**10), min_size=6, max_size=6),
     overlap=st.integers(0, 10**10),
 )
-def test_parts_are_never_negative_and_add_up(
-    how: str, gpus: int, times: list[int | None], overlap: int
-) -> None:
+def test_parts_are_never_negative_and_add_up(how: str, gpus: int, times: list[int | None], overlap: int) -> None:
     names = ("detection_ms", "queue_ms", "restart_ms", "recompute_ms", "migration_ms", "step_ms")
     result = waste(how, gpus=gpus, overlap_ms=overlap, **dict(zip(names, times, strict=True)))
     assert all(value >= 0 for value in (*result.terms.values(), *result.counterfactual_terms.values()))

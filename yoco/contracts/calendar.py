@@ -1,4 +1,4 @@
-"""Contract years as pure dates: anniversaries, leap days, partial years. Instants come from `core.clock.local_midnight`."""
+"""Contract years as pure dates: anniversaries, leap days, partial years. Instants come from `core.clock`."""
 
 import calendar
 import datetime

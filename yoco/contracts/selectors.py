@@ -36,7 +36,7 @@ def year_closes_at(*, year: ContractYear, contract: Contract, terms: GuaranteeTe
 
 
 def year_is_partial(*, year: ContractYear, contract: Contract, terms: GuaranteeTerms | None) -> bool:
-    """The guarantee began or ended part-way: it covers less than the whole year, or the contract ends before it would."""
+    """The guarantee covers less than a whole year, or the contract ends before the year would."""
     if (year.guaranteed_from, year.guaranteed_until) != (year.starts_at, year.ends_at):
         return True
     leap_day = terms.leap_day_anniversary if terms else "feb_28"

@@ -2,7 +2,7 @@
 
 import datetime
 from typing import Any
-from zoneinfo import available_timezones
+from zoneinfo import ZoneInfo, available_timezones
 
 from django.db import transaction
 from django.db.models import Max
@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from yoco.accounts.models import Organisation, User
 from yoco.contracts.calendar import year_span
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import (
     OFFERED_FROM,
     Contract,
@@ -25,11 +26,16 @@ from yoco.contracts.models import (
 from yoco.contracts.selectors import terms_in_force
 from yoco.core.audit import audit_record
 from yoco.core.clock import local_midnight
-from yoco.core.money import CURRENCIES
+from yoco.core.money import CURRENCIES, Money
 from yoco.core.problem import DomainError
 
 # Named by every version; the rest of GuaranteeTerms are the fields that a version sets.
 TERMS_IDENTITY = {"id", "contract", "version", "effective_on", "created_at", "created_by"}
+TERMS_CHOICES = {
+    field.name: {value for value, _label in field.flatchoices}
+    for field in GuaranteeTerms._meta.concrete_fields
+    if field.flatchoices
+}
 TERMS_FIELDS = [field.name for field in GuaranteeTerms._meta.concrete_fields if field.name not in TERMS_IDENTITY]
 
 
@@ -76,7 +82,11 @@ def contract_create(
         raise DomainError(_("There is already a contract %(number)s.") % {"number": number}, code="number_taken")
     contract.save(force_insert=True)
     audit_record(
-        action="contract.created", actor=actor, subject=contract, organisation_id=organisation.pk, data={"number": number}
+        action="contract.created",
+        actor=actor,
+        subject=contract,
+        organisation_id=organisation.pk,
+        data={"number": number},
     )
     terms_create_version(contract=contract, effective_on=starts_on, actor=actor, **(terms or {}))
     return contract
@@ -91,13 +101,18 @@ def _check_guarantee(contract: Contract, day: datetime.date) -> None:
         raise DomainError(_("The guarantee begins on a day of the contract."), code="outside_contract")
 
 
+def _held(contract: Contract) -> Contract:
+    contracts_lock([contract.pk])
+    return Contract.objects.get(pk=contract.pk)
+
+
 @transaction.atomic
 def guarantee_add(*, contract: Contract, guarantee_from: datetime.date, actor: User | None) -> Contract:
     """Adds the guarantee to a contract in force. It cannot be moved once it began to count.
 
     Raises DomainError if the contract has the guarantee already or the day is not possible.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     if contract.guarantee_from is not None:
         raise DomainError(_("This contract has the guarantee already."), code="guarantee_exists")
     _check_guarantee(contract, guarantee_from)
@@ -123,7 +138,7 @@ def terms_create_version(
     A year is judged under the version in force on its first guaranteed day, so a version may not reach back into a year
     that has begun. Raises DomainError then, for unknown fields and for values that the terms do not list.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     versions = list(contract.terms.order_by("version"))
     previous = versions[-1] if versions else None
     unknown = sorted(set(fields) - set(TERMS_FIELDS))
@@ -170,16 +185,14 @@ def _check_effective(contract: Contract, previous: GuaranteeTerms, effective_on:
 
 
 def _today(contract: Contract) -> datetime.date:
-    from zoneinfo import ZoneInfo
-
     return timezone.now().astimezone(ZoneInfo(contract.time_zone)).date()
 
 
 def _check_terms(terms: GuaranteeTerms) -> None:
     """Every value is one that the terms list, so that a report can never meet one it does not honour."""
     for name in TERMS_FIELDS:
-        choices = GuaranteeTerms._meta.get_field(name).choices
-        if choices and getattr(terms, name) not in dict(choices):  # type: ignore[arg-type]
+        choices = TERMS_CHOICES.get(name)
+        if choices and getattr(terms, name) not in choices:
             raise DomainError(
                 _("%(value)s is no value for %(name)s.") % {"value": getattr(terms, name), "name": name},
                 code="bad_terms",
@@ -212,7 +225,7 @@ def contract_years_ensure(*, contract: Contract) -> list[ContractYear]:
     Calling it again changes nothing. A year that has begun keeps its boundaries; an open one gains its guaranteed part
     when the guarantee is added to a contract in force, and ends with a contract that ends early.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     versions = list(contract.terms.all())
     existing = {year.number: year for year in contract.years.all()}
     now = timezone.now()
@@ -266,7 +279,7 @@ def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: Use
 
     Raises DomainError if the day lies before today or is not earlier than the present end.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     if not _today(contract) <= ends_on < contract.ends_on or ends_on <= contract.starts_on:
         raise DomainError(
             _("A contract can end early on a day from today to %(day)s.") % {"day": contract.ends_on.isoformat()},
@@ -289,10 +302,11 @@ def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: Use
 
 @transaction.atomic
 def year_fees_record(*, year: ContractYear, fees_minor: int, actor: User | None) -> ContractYear:
-    """Records the fees of a year in minor units: the base of a credit under `year_fees`. Raises DomainError if negative."""
+    """Records the fees of a year in minor units, the base of a credit under `year_fees`. They are not negative."""
     if fees_minor < 0:
         raise DomainError(_("Fees are not negative."), code="bad_amount")
-    year = ContractYear.objects.select_for_update().select_related("contract").get(pk=year.pk)
+    contracts_lock([year.contract_id])
+    year = ContractYear.objects.select_related("contract").get(pk=year.pk)
     before, year.fees_minor = year.fees_minor, fees_minor
     year.save(update_fields=["fees_minor"])
     audit_record(
@@ -311,8 +325,7 @@ def order_record(
     contract: Contract,
     number: str,
     kind: str,
-    amount_minor: int,
-    currency: str,
+    amount: Money,
     ordered_on: datetime.date,
     actor: User | None,
 ) -> Order:
@@ -320,23 +333,28 @@ def order_record(
     kind and a number that exists."""
     if kind not in OrderKind.values:
         raise DomainError(_("An order is a renewal or an expansion."), code="bad_kind")
-    if currency != contract.currency:
+    if amount.currency != contract.currency:
         raise DomainError(
             _("Orders of this contract are in %(code)s.") % {"code": contract.currency}, code="wrong_currency"
         )
-    if amount_minor <= 0:
+    if amount.minor <= 0:
         raise DomainError(_("The amount of an order is greater than zero."), code="bad_amount")
     if Order.objects.filter(number=number).exists():
         raise DomainError(_("There is already an order %(number)s.") % {"number": number}, code="number_taken")
     order = Order.objects.create(
-        contract=contract, number=number, kind=kind, amount_minor=amount_minor, currency=currency, ordered_on=ordered_on
+        contract=contract,
+        number=number,
+        kind=kind,
+        amount_minor=amount.minor,
+        currency=amount.currency,
+        ordered_on=ordered_on,
     )
     audit_record(
         action="order.recorded",
         actor=actor,
         subject=order,
         organisation_id=contract.organisation_id,
-        data={"number": number, "kind": kind, "amount_minor": amount_minor, "currency": currency},
+        data={"number": number, "kind": kind, "amount_minor": amount.minor, "currency": amount.currency},
     )
     return order
 

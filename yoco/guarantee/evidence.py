@@ -1,7 +1,7 @@
 """The facts of one incident and what they prove. Pure: neither Django nor pandas, no clock, no database.
 
-A reporter states facts; it is also the party that would owe the credit. So nothing here believes a flag: a flag can only
-speak against its reporter. Missing evidence means that a condition is not met, with that reason.
+A reporter states facts; it is also the party that would owe the credit. So nothing here believes a flag: a flag can
+only speak against its reporter. Missing evidence means that a condition is not met, with that reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,6 +37,7 @@ class IncidentFacts:
     root_event: str | None = None
     origin: str = "agent"
     open: bool = False
+    explained: bool = False
     xid: int | None = None
     trigger_detail: Mapping[str, Any] = field(default_factory=dict)
     node: str = ""
@@ -68,7 +69,8 @@ class IncidentFacts:
     @property
     def ended_at(self) -> datetime:
         """The end of what is known: resumption, else the latest earlier phase."""
-        return max(at for name in PHASES if (at := getattr(self, name)) is not None)
+        times: list[datetime] = [at for name in PHASES if (at := getattr(self, name)) is not None]
+        return max(times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,7 @@ def no_rollback(facts: IncidentFacts) -> Condition:
         reason = "checkpoint_loaded"
     else:
         reason = "ok_no_checkpoint"
-    return _condition(
-        "no_rollback", reason, checkpoint_loaded=facts.checkpoint_loaded, state_source=facts.state_source
-    )
+    return _condition("no_rollback", reason, checkpoint_loaded=facts.checkpoint_loaded, state_source=facts.state_source)
 
 
 def no_recompute(facts: IncidentFacts) -> Condition:

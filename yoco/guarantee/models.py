@@ -112,8 +112,10 @@ class Statement(models.Model):
 
 
 class RestatementDue(models.Model):
-    """A closed year whose placings changed after its statement. The next sweep writes the restatement and removes this."""
+    """A closed year whose placings changed after its statement, until the next sweep restates it."""
 
-    year = models.OneToOneField(ContractYear, primary_key=True, on_delete=models.PROTECT, related_name="restatement_due")
+    year = models.OneToOneField(
+        ContractYear, primary_key=True, on_delete=models.PROTECT, related_name="restatement_due"
+    )
     reasons = models.JSONField(default=list, help_text="Stable codes of what changed, in the order they were seen.")
     since = models.DateTimeField(default=timezone.now)

@@ -9,19 +9,19 @@ import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, ContractYear
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import contract_years, incident_facts, stall_of, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.rules import Placing, Review, Year, place_unit, terms_at, units
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin, Run
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin
 from yoco.waste.model import incident_waste, overlaps_ms
 
-NOT_COUNTED = "not_counted"
 COMPARED = ("year_id", "unit_key", "lead", "kind", "outcome", "rule", "without_loss")
 UPDATED = [
     "year",
@@ -75,31 +75,24 @@ def placements_refresh(*, incident_ids: Collection[int], reason: str = "late_rep
     """Places these incidents and every other one whose placing depends on them. Returns the closed years it changed.
 
     `reason` is the stable code of what made this necessary; a closed year keeps its statement and is restated later.
+    Writers of one contract take turns: each sees what the others placed, so no failure counts twice.
     """
-    wanted = list(
-        # Serialises writers of one workload: each sees what the other placed, so no failure counts twice.
-        Run.objects.select_for_update(no_key=True)
-        .filter(pk__in=Incident.objects.filter(pk__in=incident_ids).values("run_id"))
-        .order_by("pk")
-        .values_list("pk", "contract_id")
-    )
-    if not wanted:
-        return set()
-    contracts = Contract.objects.prefetch_related("years", "terms").in_bulk({contract for _, contract in wanted})
-    if any(year.terms and year.terms.unit == "root_event" for c in contracts.values() for year in contract_years(c)):
-        list(Contract.objects.select_for_update(no_key=True).filter(pk__in=contracts).order_by("pk"))
-    loaded = {pk: Loaded(contract, contract_years(contract)) for pk, contract in contracts.items()}
     changed = set(incident_ids)
+    involved = set(Incident.objects.filter(pk__in=changed).order_by().values_list("contract_id", flat=True).distinct())
+    if not involved:
+        return set()
+    contracts_lock(involved)
+    contracts = Contract.objects.prefetch_related("years", "terms").in_bulk(involved)
+    loaded = {pk: Loaded(contract, contract_years(contract)) for pk, contract in contracts.items()}
     for incident in Incident.objects.filter(pk__in=changed):
         loaded[incident.contract_id].add([incident])
     _neighbours_load(loaded, changed)
 
     reviews = _reviews(loaded)
-    year_ids = {uuid.UUID(year.id) for part in loaded.values() for year in part.years}
     placed: dict[int, Placement] = {}
     for part in loaded.values():
         placed |= _place(part, changed, reviews)
-    return _store(placed, year_ids, reason)
+    return _store(placed, reason)
 
 
 def _neighbours_load(loaded: dict[uuid.UUID, Loaded], changed: set[int]) -> None:
@@ -129,11 +122,9 @@ def _neighbours_load(loaded: dict[uuid.UUID, Loaded], changed: set[int]) -> None
 def _extent(
     loaded: dict[uuid.UUID, Loaded], touching: set[int] | None = None, window: datetime.timedelta | None = None
 ) -> tuple[datetime.datetime, datetime.datetime]:
-    """From the first start to the last end of the loaded incidents; with `touching`, of those chained to them in time."""
+    """First start to last end of the loaded incidents; with `touching`, of those that are near to these in time."""
     spans = sorted(
-        (facts.started_at, facts.ended_at, pk)
-        for part in loaded.values()
-        for pk, facts in part.facts.items()
+        (facts.started_at, facts.ended_at, pk) for part in loaded.values() for pk, facts in part.facts.items()
     )
     if touching is None or window is None:
         return min(start for start, _, _ in spans), max(end for _, end, _ in spans)
@@ -153,7 +144,8 @@ def _extent(
             start, end = min(m[0] for m in members), max(m[1] for m in members)
             low = start if low is None else min(low, start)
             high = end if high is None else max(high, end)
-    assert low is not None and high is not None
+    assert low is not None
+    assert high is not None
     return low, high
 
 
@@ -262,7 +254,7 @@ def _placement(
         waste_actual_ms=waste.actual,
         waste_counterfactual_ms=waste.counterfactual,
         waste_potential_ms=waste.potential,
-        waste_estimated=bool(waste.estimated),
+        waste_estimated=bool(waste.estimated) and not facts.explained,
         incident_revision=incident.revision,
         placed_at=timezone.now(),
     )
@@ -270,12 +262,10 @@ def _placement(
 
 def evidence_json(placing: Placing) -> list[dict[str, object]]:
     """The four conditions as the portal renders them: met or not, a stable reason code, the facts looked at."""
-    return [
-        {"condition": c.name, "met": c.met, "reason": c.reason, "facts": c.facts} for c in placing.conditions
-    ]
+    return [{"condition": c.name, "met": c.met, "reason": c.reason, "facts": c.facts} for c in placing.conditions]
 
 
-def _store(placed: dict[int, Placement], year_ids: set[uuid.UUID], reason: str) -> set[uuid.UUID]:
+def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
     before = Placement.objects.defer("evidence").in_bulk(placed)
     leads = [pk for pk, row in before.items() if row.lead and not placed[pk].lead]
     moved = [pk for pk, row in before.items() if row.unit_key != placed[pk].unit_key and row.lead]
@@ -294,26 +284,13 @@ def _store(placed: dict[int, Placement], year_ids: set[uuid.UUID], reason: str) 
 
 
 def _restatements_mark(changed_years: set[uuid.UUID], reason: str) -> set[uuid.UUID]:
-    """Marks the closed ones among these years. Read after writing, under a lock that a closing year waits for, so that a
-    year which closed meanwhile is seen as closed."""
+    """Marks those of these years that have a statement: it stays, and the next sweep restates it."""
     if not changed_years:
         return set()
-    share_years(changed_years)
     closed = set(Statement.objects.filter(year__in=changed_years, revision=1).values_list("year_id", flat=True))
     for year_id in closed:
         due, _ = RestatementDue.objects.get_or_create(year_id=year_id)
         if reason not in due.reasons:
-            RestatementDue.objects.filter(pk=year_id).update(reasons=[*due.reasons, reason])
+            due.reasons.append(reason)
+            due.save(update_fields=["reasons"])
     return closed
-
-
-def share_years(year_ids: Collection[uuid.UUID]) -> None:
-    """Keeps these years from closing until this transaction ends. Writers of placements do not wait for each other.
-
-    PostgreSQL only: SQLite has one writer at a time. Django offers no FOR KEY SHARE, hence the statement by hand.
-    """
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT 1 FROM contracts_contractyear WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE", [list(year_ids)]
-            )

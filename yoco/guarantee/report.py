@@ -139,62 +139,89 @@ def share_text(counted: int, resolved: int, share: str | None) -> str:
 
 
 def report_text(report: YearReport) -> str:
-    """For people at a terminal."""
-    year = report.year
+    """For people at a terminal. A report with invented incidents says so in its first line."""
     title = _("Guarantee report: contract %(contract)s, year %(number)s") % {
         "contract": report.contract,
-        "number": year.number,
+        "number": report.year.number,
     }
-    lines = [title + (f"  *{_('synthetic')}*" if report.synthetic else ""), "=" * len(title)]
-    rows = [
-        (_("Customer"), report.organisation),
-        (_("Year"), f"{year.start} – {year.end} ({year.state})"),
-    ]
+    if report.synthetic:
+        title += f" (*{_('synthetic')}*)"
+    rows = [*_period_rows(report), *_share_rows(report), *_information_rows(report), *_waste_rows(report)]
+    if report.credit is not None:
+        amount = report.credit["amount"] or _("amount not known yet")
+        rows.append((_("Credit"), f"{report.credit['state']}, {amount}"))
+    if report.statement is not None:
+        statement = report.statement
+        rows.append((_("Statement"), _("revision %(n)s") % {"n": statement.revision} + f", sha256 {statement.sha256}"))
+        if statement.reason:
+            rows.append((_("Restated because"), statement.reason))
+    if report.restatement_due:
+        rows.append(("", _("Facts arrived after this statement; a restatement is due.")))
+    width = max(len(label) for label, _value in rows) + 2
+    return "\n".join([title, "=" * len(title), *(f"{label:<{width}}{value}" for label, value in rows)])
+
+
+def _range(start: str | None, end: str | None) -> str:
+    return _("%(start)s to %(end)s") % {"start": start, "end": end}
+
+
+def _period_rows(report: YearReport) -> list[tuple[str, str]]:
+    year = report.year
+    rows = [(_("Customer"), report.organisation), (_("Year"), f"{_range(year.start, year.end)} ({year.state})")]
     if year.guaranteed_from is None:
         rows.append((_("Guaranteed"), _("not in this year")))
     elif year.partial:
-        rows.append((_("Guaranteed"), f"{year.guaranteed_from} – {year.guaranteed_until}"))
+        rows.append((_("Guaranteed"), _range(year.guaranteed_from, year.guaranteed_until)))
     threshold = f"{report.threshold['num']}/{report.threshold['den']}"
-    rows += [
-        (_("Terms"), _("version %(version)s, threshold %(threshold)s") % {"version": report.terms_version or "–", "threshold": threshold}),
+    if report.terms_version is not None:
+        version = _("version %(version)s, threshold %(threshold)s")
+        rows.append((_("Terms"), version % {"version": report.terms_version, "threshold": threshold}))
+    return rows
+
+
+def _share_rows(report: YearReport) -> list[tuple[str, str]]:
+    rows = [
         (_("Verdict"), f"{report.verdict}: {verdict_sentence(report.verdict_rule)}"),
         (_("Share"), share_text(report.counted, report.resolved, report.share_floor)),
         (_("Failures still allowed"), str(report.failures_still_allowed)),
     ]
-    if 1 <= report.counted < 10 and report.threshold == {"num": 90, "den": 100}:
-        rows.append(("", _("With fewer than ten failures a single miss falls short.")))
+    num, den = report.threshold["num"], report.threshold["den"]
+    if report.counted and report.counted * (den - num) < den:
+        rows.append(("", _("With so few failures a single miss falls short.")))
     for kind, share in report.by_kind.items():
-        listed = _("outside the ratio: %(listed)s, of them without loss: %(ok)s") % {
+        outside = _("outside the ratio: %(listed)s, of these without loss: %(ok)s") % {
             "listed": share.listed,
             "ok": share.listed_without_loss,
         }
-        rows.append((f"  {kind}", f"{share_text(share.counted, share.resolved, share.share_floor)}; {listed}"))
-    rows += [
+        rows.append((f"  {kind}", f"{share_text(share.counted, share.resolved, share.share_floor)}; {outside}"))
+    return [
+        *rows,
         (_("Pending"), str(report.pending)),
         (_("Unaccounted"), str(report.unaccounted)),
         (_("Excluded"), str(report.excluded)),
         (_("Not counted"), str(report.not_counted)),
     ]
+
+
+def _information_rows(report: YearReport) -> list[tuple[str, str]]:
     info = report.information
+    rows = []
     if info.interval_low is not None:
-        rows.append((_("95 %% interval (%(method)s)") % {"method": info.interval_method}, f"{info.interval_low} – {info.interval_high} %"))
+        label = _("95 %% interval (%(method)s)") % {"method": info.interval_method}
+        rows.append((label, f"{_range(info.interval_low, info.interval_high)} %"))
     if report.pending and info.bound_low is not None:
-        rows.append((_("Bounds while pending"), f"{info.bound_low} – {info.bound_high} %"))
+        rows.append((_("Bounds while pending"), f"{_range(info.bound_low, info.bound_high)} %"))
     if info.chance_of_ending_short is not None:
         rows.append((_("Chance of ending short"), info.chance_of_ending_short))
+    return rows
+
+
+def _waste_rows(report: YearReport) -> list[tuple[str, str]]:
     waste = report.waste
     estimated = f" ({_('estimated')})" if waste.estimated else ""
-    rows += [
+    return [
         (_("Waste, GPU-seconds"), waste.actual_gpu_seconds + estimated),
-        (_("  without migration"), waste.counterfactual_gpu_seconds + estimated),
-        (_("  saved"), waste.saved_gpu_seconds + estimated),
-        (_("  prevented, potential"), waste.potential_gpu_seconds + estimated),
+        ("  " + _("without migration"), waste.counterfactual_gpu_seconds + estimated),
+        ("  " + _("saved"), waste.saved_gpu_seconds + estimated),
+        ("  " + _("prevented, potential"), waste.potential_gpu_seconds + estimated),
     ]
-    if report.credit is not None:
-        rows.append((_("Credit"), f"{report.credit['state']}: {report.credit['amount']}"))
-    if report.statement is not None:
-        rows.append((_("Statement"), _("revision %(revision)s, sha256 %(hash)s") % {"revision": report.statement.revision, "hash": report.statement.sha256}))
-    if report.restatement_due:
-        rows.append(("", _("Facts arrived after this statement; a restatement is due.")))
-    width = max(len(label) for label, _value in rows) + 2
-    return "\n".join([*lines, *(f"{label:<{width}}{value}" for label, value in rows)])

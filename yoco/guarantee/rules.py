@@ -156,7 +156,7 @@ def units(incidents: Iterable[IncidentFacts], years: Sequence[Year]) -> list[lis
     """Groups the incidents that count once, each group and the list in `order`.
 
     Joined are: the members of one root event (on one workload, unless the terms count root events alone or incidents
-    alone), and a workload that fails again for the same cause within the relapse window: one incident, several attempts.
+    alone), and a workload that fails again for the same cause within the relapse window: one incident with attempts.
     Two incidents are joined under the terms of the earlier one's year. Incidents with the same id are one.
     """
     ordered = sorted({facts.id: facts for facts in incidents}.values(), key=order)
@@ -180,9 +180,7 @@ def units(incidents: Iterable[IncidentFacts], years: Sequence[Year]) -> list[lis
             if terms_of[anchor].unit == "root_event":
                 parent[root(index)] = root(anchor)
         recent = of_run.setdefault(facts.run, [])
-        recent[:] = [
-            i for i in recent if within(facts.started_at, ordered[i].ended_at, terms_of[i].relapse_window)
-        ]
+        recent[:] = [i for i in recent if within(facts.started_at, ordered[i].ended_at, terms_of[i].relapse_window)]
         for i in recent:
             if fails_again(ordered[i], facts, terms_of[i]):
                 parent[root(index)] = root(i)
@@ -206,16 +204,14 @@ def fails_again(earlier: IncidentFacts, later: IncidentFacts, terms: Terms) -> b
 
 
 def unit_key(unit: Sequence[IncidentFacts], terms: Terms) -> str:
-    """The key of a unit: its earliest member's root event (or own id), and the workload where that is part of the unit."""
+    """The key of a unit: its earliest member's root event or own id, and the workload where it is part of the unit."""
     head = unit[0]
     if terms.unit == "incident" or head.root_event is None:
         return f"{head.id}:{head.run}"
     return f"{head.root_event}:{head.run}" if terms.unit == "root_event_workload" else head.root_event
 
 
-def place_unit(
-    unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews: Mapping[str, Review]
-) -> list[Placing]:
+def place_unit(unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews: Mapping[str, Review]) -> list[Placing]:
     """Places every member of a unit (one of the groups of `units`) and names the one that leads it.
 
     The whole unit belongs to the contract year in which its earliest member began.
@@ -259,6 +255,8 @@ def _place(
         return "not_resolved", "dispute_upheld"
     if review.excluded_for in terms.exclusions:
         return "excluded", f"excluded_{review.excluded_for}"
+    if facts.explained:
+        return "not_counted", "explained"
     counted = terms.counted(evidenced_kind(facts))
     if counted == "never":
         return "not_counted", "kind_not_counted"
@@ -363,7 +361,7 @@ def verdict(counts: Tally, terms: Terms, *, partial: bool = False) -> Verdict:
 
 
 def failures_still_allowed(resolved: int, counted: int, threshold_num: int, threshold_den: int) -> int:
-    """`⌊n·(den−num)/den⌋ − (n−k)`: misses that the year could still have had at this n; negative when it fell short."""
+    """`⌊n·(den-num)/den⌋ - (n-k)`: misses that the year could still have at this n; negative when it fell short."""
     return counted * (threshold_den - threshold_num) // threshold_den - (counted - resolved)
 
 

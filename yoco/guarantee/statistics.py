@@ -56,13 +56,11 @@ def interval(method: Method, resolved: int, counted: int, confidence: float = 0.
     return METHODS[method](resolved, counted, confidence)
 
 
-def chance_of_meeting(
-    resolved: int, counted: int, to_come: int, threshold_num: int, threshold_den: int
-) -> float:
+def chance_of_meeting(resolved: int, counted: int, to_come: int, threshold_num: int, threshold_den: int) -> float:
     """The probability that the year ends met when `to_come` more failures follow.
 
-    Beta-binomial: the share has Jeffreys' prior Beta(1/2, 1/2) updated by the failures so far. The verdict at the end is
-    the exact integer one.
+    Beta-binomial: the share has Jeffreys' prior Beta(1/2, 1/2) updated by the failures so far. The verdict at the end
+    is the exact integer one.
     """
     total = counted + to_come
     # The smallest number of resolved failures that meets the commitment: ⌈total·num/den⌉.

@@ -64,7 +64,7 @@ class WasteInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentWaste:
-    """GPU-milliseconds by term. The sum of `terms` is `actual`; `saved` is `counterfactual − actual` and may be negative.
+    """GPU-milliseconds by term. `actual` is the sum of `terms`; `saved`, counterfactual minus actual, may be negative.
 
     `potential` is what a preventive move may have avoided. It is never part of `saved`.
     `estimated` names the terms for which a default stood in; empty when everything was measured.
