@@ -7,7 +7,7 @@ from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, YearSt
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms_of
 from yoco.guarantee.evidence import IncidentFacts, evidenced_kind, restarted
 from yoco.guarantee.rules import Terms, Year
-from yoco.incidents.models import Incident, IncidentState
+from yoco.incidents.models import Incident, IncidentState, Origin
 from yoco.waste.model import How, WasteInput
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -22,7 +22,9 @@ def incident_facts(incident: Incident) -> IncidentFacts:
         id=str(incident.public_id),
         run=str(incident.run_id),
         root_event=str(incident.root_event_id) if incident.root_event_id else None,
-        explained=incident.explained_by_id is not None,
+        # A silence also ends when the agent is heard again with nothing left to tell.
+        explained=incident.explained_by_id is not None
+        or (incident.origin == Origin.SILENCE and incident.state == IncidentState.RESOLVED),
         open=incident.state == IncidentState.OPEN,
         **{name: getattr(incident, name) for name in SHARED},
     )

@@ -13,12 +13,13 @@ from django.db import transaction
 from django.db.models import Q
 
 from yoco.accounts.models import AgentKey
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
 from yoco.incidents.models import Incident, RawReport, ReportSource, Run
 from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
 from yoco.incidents.projection import UNKNOWN, project, report_order
 from yoco.incidents.services.root_events import root_events_assign
-from yoco.incidents.services.runs import BootNews, boots_upsert, contract_lock, runs_upsert
+from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
 from yoco.incidents.services.silence import silences_explain
 
 Status = Literal["created", "duplicate", "conflict", "invalid"]
@@ -82,7 +83,7 @@ def reports_ingest(
     outcome = IngestOutcome(results=[])
     if drafts:
         with transaction.atomic():
-            contract_lock(contract)
+            contracts_lock([contract.pk])
             outcome.incident_ids = _store(contract, key, drafts, received_at, source, results)
     outcome.results = [result for result in results if result is not None]
     return outcome

@@ -73,7 +73,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
     """Sets `root_event_id` on `incidents`, saved or not, and brings root events and their other members up to date.
 
     Returns the other incidents that changed their root event, already updated; the caller saves `incidents`, in the
-    same transaction and under `contract_lock`. A constant number of queries. A root event that lost all its members
+    same transaction and under `contracts_lock`. A constant number of queries. A root event that lost all its members
     stays as an empty row: placements may still refer to it.
     """
     if not incidents:
