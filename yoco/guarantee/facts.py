@@ -22,9 +22,7 @@ def incident_facts(incident: Incident) -> IncidentFacts:
         id=str(incident.public_id),
         run=str(incident.run_id),
         root_event=str(incident.root_event_id) if incident.root_event_id else None,
-        # A silence also ends when the agent is heard again with nothing left to tell.
-        explained=incident.explained_by_id is not None
-        or (incident.origin == Origin.SILENCE and incident.state == IncidentState.RESOLVED),
+        explained=incident.origin == Origin.SILENCE and incident.state != IncidentState.OPEN,
         open=incident.state == IncidentState.OPEN,
         **{name: getattr(incident, name) for name in SHARED},
     )
@@ -113,14 +111,13 @@ def waste_input(incident: Incident, facts: IncidentFacts, *, overlap_ms: int = 0
     )
 
 
-def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[int, int]:
-    """From when to when the job lost time, in milliseconds since the epoch: since its last checkpoint if it went back
-    to it, since it was quiet if the move was announced, else since the start."""
+def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[datetime.datetime, datetime.datetime]:
+    """From when to when the job lost time: since its last checkpoint if it went back to it, since it was quiet if the
+    move was announced, else since the start."""
     how = waste_how(facts, attempted=bool(incident.attempts))
     start = facts.started_at
     if how in ("restarted", "migration_failed") and incident.last_checkpoint_at:
         start = min(start, incident.last_checkpoint_at)
     if how in ("planned_move", "preventive_move") and facts.quiesced_at:
         start = facts.quiesced_at
-    end = max(start, facts.resumed_at or facts.ended_at)
-    return milliseconds(EPOCH, start) or 0, milliseconds(EPOCH, end) or 0
+    return start, max(start, facts.resumed_at or facts.ended_at)
