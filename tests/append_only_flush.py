@@ -1,6 +1,6 @@
-"""Lets the test database be emptied between transactional tests although append-only tables refuse it.
+"""Emptying the database after a transactional test, although append-only tables refuse to be emptied.
 
-Only this plugin switches the triggers off, only for the flush, and only in tests.
+Only Django's `flush` is let through, which nothing but the test runner and an operator's `manage.py flush` calls.
 """
 
 from collections.abc import Iterator
@@ -8,38 +8,40 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db.backends.postgresql.operations import DatabaseOperations as PostgresOperations
-from django.db.backends.sqlite3.operations import DatabaseOperations as SqliteOperations
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.operations import BaseDatabaseOperations
 
 
 @contextmanager
-def _sqlite_triggers_off(connection: Any) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-        triggers = cursor.fetchall()
-        for name, _ in triggers:
-            cursor.execute(f'DROP TRIGGER "{name}"')
+def triggers_suspended(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Switch the triggers of all tables off, and on again at the end; both within one transaction."""
+    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT DISTINCT tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal")
+            tables = [table for (table,) in cursor.fetchall()]
+            switch_off = [f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables]
+            switch_on = [f"ALTER TABLE {table} ENABLE TRIGGER USER" for table in tables]
+        else:
+            cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+            triggers = cursor.fetchall()
+            switch_off = [f'DROP TRIGGER "{name}"' for name, _ in triggers]
+            switch_on = [sql for _, sql in triggers]
+        for statement in switch_off:
+            cursor.execute(statement)
         yield
-        for _, sql in triggers:
-            cursor.execute(sql)
+        for statement in switch_on:
+            cursor.execute(statement)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def flush_passes_append_only_triggers() -> Iterator[None]:
-    plain_postgres, plain_sqlite = PostgresOperations.execute_sql_flush, SqliteOperations.execute_sql_flush
+@pytest.fixture(scope="session", autouse=True)
+def _flush_empties_append_only_tables() -> Iterator[None]:
+    original = BaseDatabaseOperations.execute_sql_flush
 
-    def postgres(self: Any, sql_list: list[str]) -> None:
-        # `replica` skips user triggers; the role of the throw-away test cluster is a superuser.
-        plain_postgres(
-            self, ["SET session_replication_role = replica", *sql_list, "SET session_replication_role = origin"]
-        )
+    def flush(self: Any, sql_list: list[str]) -> None:
+        with triggers_suspended(self.connection):
+            original(self, sql_list)
 
-    def sqlite(self: Any, sql_list: list[str]) -> None:
-        with _sqlite_triggers_off(self.connection):
-            plain_sqlite(self, sql_list)
-
-    PostgresOperations.execute_sql_flush = postgres  # type: ignore[method-assign]
-    SqliteOperations.execute_sql_flush = sqlite  # type: ignore[method-assign]
-    yield
-    PostgresOperations.execute_sql_flush = plain_postgres  # type: ignore[method-assign]
-    SqliteOperations.execute_sql_flush = plain_sqlite  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseDatabaseOperations, "execute_sql_flush", flush)
+        yield

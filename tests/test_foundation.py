@@ -59,6 +59,7 @@ def test_an_audit_row_cannot_change(world: World, verb: str) -> None:
 def test_an_audit_table_cannot_be_truncated(world: World) -> None:
     if connection.vendor != "postgresql":
         pytest.skip("SQLite has no TRUNCATE")
+    connection.check_constraints()  # PostgreSQL truncates no table with pending checks
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("TRUNCATE core_auditentry")
 

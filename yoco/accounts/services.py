@@ -97,3 +97,13 @@ def agent_key_verify(text: str) -> AgentKey | None:
     if key.last_used_at is None or (now - key.last_used_at).total_seconds() > 60:
         AgentKey.objects.filter(pk=key.pk).update(last_used_at=now)
     return key
+
+
+@transaction.atomic
+def reader_update(*, user: User, **fields: str) -> None:
+    """How a person wants to read: any of `name`, `language`, `time_zone`, which the caller has validated."""
+    unknown = fields.keys() - {"name", "language", "time_zone"}
+    if unknown:
+        raise TypeError(f"Not a setting of a reader: {', '.join(sorted(unknown))}.")
+    User.objects.filter(pk=user.pk).update(**fields)
+    audit_record(action="reader.updated", actor=user, subject=user, data=dict(fields))

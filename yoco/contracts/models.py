@@ -69,6 +69,11 @@ class Unaccounted(models.TextChoices):
     LISTED = "listed", _("Listed, not counted")
 
 
+class OpenIncidentCutoff(models.TextChoices):
+    NOT_RESOLVED = "not_resolved", _("Counts as not resolved")
+    LISTED = "listed", _("Listed, not counted")
+
+
 class EmptyYear(models.TextChoices):
     MET = "met", _("Met, shown as “no failures”")
     NO_VERDICT = "no_verdict", _("No verdict")
@@ -126,6 +131,12 @@ class GuaranteeTerms(models.Model):
     root_event_window_s = models.PositiveIntegerField(default=60)
     relapse_window_minutes = models.PositiveIntegerField(default=30)
     late_report_window_days = models.PositiveIntegerField(default=30)
+    open_incident_cutoff = models.CharField(
+        max_length=12,
+        choices=OpenIncidentCutoff.choices,
+        default=OpenIncidentCutoff.NOT_RESOLVED,
+        help_text="What an incident that is still open when the year closes counts as.",
+    )
     unaccounted = models.CharField(max_length=12, choices=Unaccounted.choices, default=Unaccounted.NOT_RESOLVED)
     silence_window_minutes = models.PositiveIntegerField(
         default=60,

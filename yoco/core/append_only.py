@@ -42,7 +42,7 @@ class AppendOnly(Operation):
     ) -> None:
         table = self.table
         if schema_editor.connection.vendor == "postgresql":
-            schema_editor.execute(POSTGRES_FUNCTION)
+            schema_editor.execute(POSTGRES_FUNCTION, params=None)  # its % is no placeholder
             schema_editor.execute(
                 f"CREATE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} "
                 "FOR EACH ROW EXECUTE FUNCTION yoco_refuse_change();"

@@ -1,4 +1,4 @@
-"""Local midnights: where a contract year begins and ends."""
+"""Local midnights, where a contract year begins and ends, and spans of time."""
 
 import datetime
 from zoneinfo import ZoneInfo
@@ -28,3 +28,8 @@ def local_midnight(day: datetime.date, time_zone: str) -> datetime.datetime:
         else:
             low = middle
     return high.replace(microsecond=0)
+
+
+def milliseconds_between(start: datetime.datetime | None, end: datetime.datetime | None) -> int | None:
+    """Whole milliseconds from start to end; None where either was not recorded."""
+    return None if start is None or end is None else (end - start) // datetime.timedelta(milliseconds=1)

@@ -27,3 +27,22 @@ class AuditEntry(models.Model):
     class Meta:
         ordering = ["-at", "-id"]
         indexes = [models.Index(fields=["subject_type", "subject_id"], name="audit_by_subject")]
+
+
+class OutboxEvent(models.Model):
+    """Something that people or other systems must be told. Append-only and written in the transaction of the action.
+
+    `kind` is a stable code such as `credit.approved`; `payload` carries ids only. Deliveries are kept apart.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    created_at = models.DateTimeField()
+    kind = models.CharField(max_length=64)
+    organisation_id = models.UUIDField(null=True, db_index=True)
+    subject_type = models.CharField(max_length=64)
+    subject_id = models.CharField(max_length=64)
+    payload = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        indexes = [models.Index(fields=["subject_type", "subject_id"], name="outbox_by_subject")]

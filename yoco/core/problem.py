@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -36,6 +37,14 @@ def problem_response(exc: Exception, context: dict[str, Any]) -> Response | None
     """DRF's exception handler: every error it knows becomes problem+json; anything else stays a 500."""
     if isinstance(exc, DomainError):
         return problem(exc.status, exc.message, code=exc.code)
+    if isinstance(exc, OperationalError | InterfaceError):
+        # Whether the transaction was committed may be unknown; sending again is safe wherever a 503 can be answered.
+        return problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "The database does not answer. Send the request again later; nothing is stored twice.",
+            code="unavailable",
+            headers={"Retry-After": "5"},
+        )
     if isinstance(exc, Http404):
         exc = exceptions.NotFound("There is no such object, or it is not yours to see.")
     elif isinstance(exc, PermissionDenied):

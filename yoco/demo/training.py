@@ -88,3 +88,14 @@ class TrainingRun:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def compare(with_fault: dict[str, Any], without_fault: dict[str, Any]) -> list[Comparison]:
+    """Final parameters, optimizer state, RNG and the exact sequence of losses of two runs."""
+    losses = [f"{len(r['losses'])} losses, last {r['losses'][-1]}" for r in (with_fault, without_fault)]
+    if with_fault["losses"] != without_fault["losses"]:
+        losses[0] += " (differs)"
+    return [
+        Comparison(name=name, with_fault=with_fault[name], without_fault=without_fault[name])
+        for name in ("parameters", "optimizer", "rng")
+    ] + [Comparison(name="losses", with_fault=losses[0], without_fault=losses[1])]

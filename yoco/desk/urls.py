@@ -1,5 +1,19 @@
-"""Routes of the desk face."""
+"""Routes of the desk."""
 
-from django.urls import URLPattern
+from django.urls import path, re_path
 
-urlpatterns: list[URLPattern] = []
+from yoco.desk.views import credits, portfolio
+
+app_name = "desk"
+
+urlpatterns = [
+    path("", portfolio.portfolio, name="portfolio"),
+    path("contracts/<uuid:contract_id>/", portfolio.contract_detail, name="contract"),
+    path("credits/<uuid:credit_id>/", credits.credit_detail, name="credit"),
+    re_path(
+        r"^credits/(?P<credit_id>[0-9a-f-]{36})/(?P<step>issue|approve|reverse)/$",
+        credits.credit_step,
+        name="credit_step",
+    ),
+    path("orders/<uuid:order_id>/apply/", credits.order_apply, name="order_apply"),
+]

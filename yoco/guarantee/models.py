@@ -1,12 +1,13 @@
 """Where each incident was placed, and the frozen statements of closed contract years."""
 
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.core.ids import uuid7
-from yoco.incidents.models import Incident, Kind
+from yoco.incidents.models import Incident, Kind, RootEvent, Run
 
 
 class Outcome(models.TextChoices):
@@ -21,25 +22,60 @@ class Outcome(models.TextChoices):
 
 
 class Placement(models.Model):
-    """The current placing of one incident under the terms of its year, recomputed when a fact or a review changes."""
+    """The current placing of one incident under the terms of its year. Recomputed whenever a fact or a review changes.
+
+    Narrow on purpose: a year's report reads one index of it and no incident.
+    """
 
     incident = models.OneToOneField(Incident, primary_key=True, on_delete=models.PROTECT, related_name="placement")
     year = models.ForeignKey(
         ContractYear, null=True, on_delete=models.PROTECT, related_name="placements", db_index=False
     )
     terms = models.ForeignKey(GuaranteeTerms, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
-    kind = models.CharField(max_length=10, choices=Kind.choices)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="+", db_index=False)
+    root_event = models.ForeignKey(RootEvent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(help_text="The latest phase that is known.")
+    kind = models.CharField(max_length=10, choices=Kind.choices, help_text="The kind that the evidence allows.")
     unit_key = models.CharField(max_length=80, help_text="Incidents with the same key count once.")
+    lead = models.BooleanField(help_text="The one member of its unit that the tally counts.")
     outcome = models.CharField(max_length=12, choices=Outcome.choices)
     rule = models.CharField(max_length=40, help_text="Id of the rule that decided, as in docs/guarantee.md.")
-    evidence = models.JSONField(default=dict)
+    without_loss = models.BooleanField(help_text="All four conditions are met, whether or not the incident counts.")
+    evidence = models.JSONField(default=dict, help_text="The four conditions with reason codes and facts.")
+    synthetic = models.BooleanField(default=False)
+    waste_actual_ms = models.BigIntegerField(default=0, help_text="GPU-milliseconds.")
+    waste_counterfactual_ms = models.BigIntegerField(default=0, help_text="GPU-milliseconds.")
+    waste_potential_ms = models.BigIntegerField(default=0, help_text="GPU-milliseconds, never part of saved.")
+    waste_estimated = models.BooleanField(default=False, help_text="A default stood in for a measurement.")
     incident_revision = models.PositiveIntegerField()
     placed_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
+        constraints = [
+            # Two leads would count one failure twice.
+            models.UniqueConstraint(fields=["unit_key"], condition=Q(lead=True), name="placement_one_lead"),
+            models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="placement_outcome_known"),
+        ]
         indexes = [
             # The year's tally reads nothing but this index.
-            models.Index(fields=["year", "outcome", "kind", "unit_key"], name="placement_tally"),
+            models.Index(
+                fields=["year", "lead", "outcome", "kind"],
+                include=[
+                    "without_loss",
+                    "synthetic",
+                    "waste_actual_ms",
+                    "waste_counterfactual_ms",
+                    "waste_potential_ms",
+                    "waste_estimated",
+                ],
+                name="placement_tally",
+            ),
+            # Neighbours of an incident: what the same workload met shortly before and after.
+            models.Index(fields=["run", "ended_at"], name="placement_by_run_end"),
+            # The members of a root event, where the terms count root events alone.
+            models.Index(fields=["root_event"], name="placement_by_root_event"),
+            models.Index(fields=["unit_key"], name="placement_by_unit"),
         ]
 
 
@@ -63,6 +99,8 @@ class Statement(models.Model):
     verdict = models.CharField(max_length=12, choices=Verdict.choices)
     sha256 = models.CharField(max_length=64)
     canonical = models.TextField(help_text="The canonical JSON that the hash is of.")
+    # Nullable only because SQLite would rebuild the table for anything else, and lose its append-only triggers.
+    summary = models.JSONField(null=True, help_text="`report` of the canonical JSON, to read without its incidents.")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -71,3 +109,13 @@ class Statement(models.Model):
             models.UniqueConstraint(fields=["year", "revision"], name="statement_revision_unique"),
             models.CheckConstraint(condition=models.Q(resolved__lte=models.F("counted")), name="statement_k_of_n"),
         ]
+
+
+class RestatementDue(models.Model):
+    """A closed year whose placings changed after its statement, until the next sweep restates it."""
+
+    year = models.OneToOneField(
+        ContractYear, primary_key=True, on_delete=models.PROTECT, related_name="restatement_due"
+    )
+    reasons = models.JSONField(default=list, help_text="Stable codes of what changed, in the order they were seen.")
+    since = models.DateTimeField(default=timezone.now)

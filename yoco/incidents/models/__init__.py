@@ -10,6 +10,7 @@ from yoco.incidents.models.incident import (
     Run,
     Signal,
 )
+from yoco.incidents.models.regrouping import Regrouping
 from yoco.incidents.models.reports import AgentBoot, RawReport, ReportSource
 from yoco.incidents.models.review import Decision, Dispute, Exclusion
 
@@ -23,6 +24,7 @@ __all__ = [
     "Kind",
     "Origin",
     "RawReport",
+    "Regrouping",
     "ReportSource",
     "Resolution",
     "RootEvent",

@@ -100,6 +100,17 @@ class Incident(models.Model):
     contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="incidents", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="incidents")
     root_event = models.ForeignKey(RootEvent, null=True, on_delete=models.PROTECT, related_name="incidents")
+    root_event_named = models.UUIDField(null=True, help_text="`root_event_id` of the reports.")
+    moved_to = models.UUIDField(
+        null=True, editable=False, help_text="Where an account manager moved it: the key of its latest `Regrouping`."
+    )
+    explained_by = models.ForeignKey(
+        "self",
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="explains",
+        help_text="Of a silence: the incident whose report came after all.",
+    )
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.AGENT)
     state = models.CharField(max_length=10, choices=IncidentState.choices, default=IncidentState.OPEN)
     revision = models.PositiveIntegerField(default=1)
@@ -161,6 +172,16 @@ class Incident(models.Model):
         indexes = [
             # A contract year's incidents, and the customer's list, newest first.
             models.Index(fields=["contract", "-started_at", "-id"], name="incident_by_contract_time"),
+            # Grouping looks for those that name the same root event.
+            models.Index(
+                fields=["contract", "root_event_named"],
+                condition=Q(root_event_named__isnull=False),
+                name="incident_by_named_root",
+            ),
+            # Every ingest asks whether a silence is explained; there are few or none.
+            models.Index(
+                fields=["contract"], condition=Q(origin="silence", state="open"), name="incident_silence_open"
+            ),
         ]
 
     def __str__(self) -> str:

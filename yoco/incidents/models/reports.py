@@ -62,6 +62,12 @@ class AgentBoot(models.Model):
     first_seen_at = models.DateTimeField(default=timezone.now)
     last_seen_at = models.DateTimeField(default=timezone.now)
     run_ended_at = models.DateTimeField(null=True)
+    gap_since = models.DateTimeField(null=True, help_text="When the sweep first saw numbers missing.")
+    gap_to = models.BigIntegerField(null=True, help_text="The highest number missing then.")
+    accounted_seq = models.BigIntegerField(
+        default=0, help_text="Up to here every number has arrived or is part of an unaccounted incident."
+    )
+    silence_noted_at = models.DateTimeField(null=True, help_text="`last_seen_at` of a silence that the sweep noted.")
 
     class Meta:
         constraints = [
@@ -73,5 +79,11 @@ class AgentBoot(models.Model):
                 fields=["last_seen_at"],
                 condition=models.Q(run_ended_at=None),
                 name="boot_running_by_last_seen",
+            ),
+            # The sweep looks for numbers that never arrived.
+            models.Index(
+                fields=["contract"],
+                condition=models.Q(last_seq__gt=models.F("accounted_seq")),
+                name="boot_with_numbers_open",
             ),
         ]

@@ -1,7 +1,7 @@
 """People's words on an incident: exclusions that an account manager proposes, disputes that a customer raises."""
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -37,6 +37,11 @@ class Exclusion(models.Model):
             models.UniqueConstraint(
                 fields=["incident"], condition=Q(state__in=["pending", "accepted"]), name="exclusion_one_live"
             ),
+            # The vendor gains by an exclusion, so whoever proposes one cannot approve it.
+            models.CheckConstraint(
+                condition=~Q(state="accepted") | (Q(decided_by__isnull=False) & ~Q(decided_by=F("proposed_by"))),
+                name="exclusion_four_eyes",
+            ),
             models.CheckConstraint(
                 condition=Q(state="pending", decided_at=None) | (~Q(state="pending") & Q(decided_at__isnull=False)),
                 name="exclusion_decided_has_time",
@@ -50,6 +55,8 @@ class Dispute(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="disputes")
     text = models.TextField()
+    against_outcome = models.CharField(max_length=12, help_text="Where the incident stood when the customer objected.")
+    against_rule = models.CharField(max_length=40)
     raised_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     raised_at = models.DateTimeField(default=timezone.now)
     state = models.CharField(max_length=10, choices=Decision.choices, default=Decision.PENDING)

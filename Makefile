@@ -1,0 +1,27 @@
+# Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint venv translations clean
+PY := .venv/bin/python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: translations ## train under faults, report, settle, serve http://127.0.0.1:8000 (ARGS=--no-serve ends after the report)
+	@$(PY) manage.py demo $(ARGS)
+
+test: export NEED_SYSTEM_PACKAGES = 1
+test: translations ## lint, then the whole suite on PostgreSQL and on SQLite (ARGS='tests/test_x.py -k name' for a part)
+	@$(PY) -m tools.suite $(ARGS)
+
+lint: venv ## ruff, mypy, import-linter, Django's checks, missing migrations
+	@$(PY) -m tools.suite --lint
+
+venv: ## make .venv and install requirements.txt; nothing to do when both are current
+	@if [ -n "$$NEED_SYSTEM_PACKAGES" ]; then tools/system_packages.sh; fi
+	@tools/venv.sh
+
+translations: venv
+	@if [ -n "$$(find locale -name '*.po')" ]; then .venv/bin/pybabel --quiet compile --domain django --directory locale; fi
+
+clean: ## remove what the targets made, except .venv and the demo's database
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles

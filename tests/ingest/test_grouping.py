@@ -1,0 +1,173 @@
+"""Which incidents tell of one root event: the rule, whatever the order, and through the API as reports arrive."""
+
+import datetime
+import random
+import uuid
+
+from django.db import transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ingest.conftest import AgentClient
+from tests.ingest.reports import DETECTED, after, report
+from yoco.incidents.grouping import Member, group
+from yoco.incidents.models import Incident, RootEvent
+
+CONTRACT = uuid.UUID(int=7)
+WINDOW = datetime.timedelta(seconds=60)
+
+
+def member(number: int, second: float, **changes: object) -> Member:
+    values: dict[str, object] = {
+        "id": uuid.UUID(int=number),
+        "kind": "unplanned",
+        "cause": "xid:79",
+        "node": "a",
+        "started_at": DETECTED + datetime.timedelta(seconds=second),
+        "named": None,
+        "moved_to": None,
+        "window": WINDOW,
+    }
+    return Member(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def sets(*members: Member) -> set[frozenset[int]]:
+    return {frozenset(one.int for one in each.members) for each in group(members, contract_id=CONTRACT)}
+
+
+def test_one_node_within_the_window_is_one_event() -> None:
+    assert sets(member(1, 0), member(2, 60), member(3, 120)) == {frozenset({1, 2, 3})}
+    assert sets(member(1, 0), member(2, 61)) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0), member(2, 0, node="b")) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0, node=""), member(2, 0, node="")) == {frozenset({1}), frozenset({2})}
+
+
+def test_a_planned_move_is_never_part_of_a_failure() -> None:
+    assert sets(member(1, 0, kind="planned"), member(2, 10)) == {frozenset({1}), frozenset({2})}
+
+
+def test_a_name_joins_across_nodes_and_keeps_other_names_apart() -> None:
+    one, two = uuid.uuid4(), uuid.uuid4()
+    assert sets(member(1, 0, named=one), member(2, 9000, named=one, node="b")) == {frozenset({1, 2})}
+    assert sets(member(1, 0, named=one), member(2, 10, named=two)) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0, named=one), member(2, 10), member(3, 70)) == {frozenset({1, 2, 3})}
+
+
+def test_a_persons_decision_stands_above_the_rules() -> None:
+    apart = uuid.uuid4()
+    assert sets(member(1, 0), member(2, 5, moved_to=apart)) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0, moved_to=apart), member(2, 9999, node="z", moved_to=apart)) == {frozenset({1, 2})}
+
+
+def test_a_cascade_is_named_after_its_root() -> None:
+    (cascade,) = group(
+        [member(1, 12, cause="sxid:20034"), member(2, 0, cause="xid:79"), member(3, -2, cause="process_exit")],
+        contract_id=CONTRACT,
+    )
+    assert (cascade.cause, cascade.id) == ("xid:79", uuid.uuid5(CONTRACT, str(uuid.UUID(int=3))))
+    (cleaned,) = group([member(1, 0, cause="xid:45"), member(2, 3, cause="xid:48")], contract_id=CONTRACT)
+    assert cleaned.cause == "xid:48"
+
+
+NAMES = [None, None, uuid.UUID(int=1), uuid.UUID(int=2)]
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda second, node, name, kind: (second, node, name, kind),
+            st.integers(0, 400),
+            st.sampled_from(["", "a", "b"]),
+            st.sampled_from(NAMES),
+            st.sampled_from(["unplanned", "planned"]),
+        ),
+        max_size=25,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_groups_depend_on_the_set_and_are_the_connected_parts(
+    rows: list[tuple[int, str, uuid.UUID | None, str]], shuffler: random.Random
+) -> None:
+    members = [
+        member(number, second, node=node, named=name, kind=kind)
+        for number, (second, node, name, kind) in enumerate(rows, start=1)
+    ]
+    found = group(members, contract_id=CONTRACT)
+    shuffled = list(members)
+    shuffler.shuffle(shuffled)
+    assert {one.id: one for one in group(shuffled, contract_id=CONTRACT)} == {one.id: one for one in found}
+
+    # The definition again, by brute force: pairs that belong together, closed transitively.
+    part = {one.id: {one.id} for one in members}
+    for one in members:
+        for other in members:
+            same_name = one.named is not None and one.named == other.named
+            apart = one.named is not None and other.named is not None and one.named != other.named
+            near = (
+                one.node != ""
+                and (one.kind, one.node) == (other.kind, other.node)
+                and abs(one.started_at - other.started_at) <= WINDOW
+                and not apart
+            )
+            if (same_name or near) and part[one.id] is not part[other.id]:
+                part[one.id] |= part[other.id]
+                for each in part[other.id]:
+                    part[each] = part[one.id]
+    assert {frozenset(one.members) for one in found} == {frozenset(each) for each in part.values()}
+
+
+def test_two_ranks_of_one_node_are_one_root_event_with_both_kept(agent: AgentClient) -> None:
+    agent.reports(report(seq=1, where__rank=1), report(seq=2, where__rank=2, trigger__xid=45))
+    assert Incident.objects.count() == 2
+    root = RootEvent.objects.get()
+    assert (root.cause, root.incidents.count()) == ("xid:79", 2)
+
+
+def test_a_late_report_joins_two_root_events_and_the_rows_agree(agent: AgentClient) -> None:
+    def at(second: float, seq: int) -> dict[str, object]:
+        return report(seq=seq, phases={"started_at": after(second)}, sent_at=after(second + 1), resolution="abandoned")
+
+    agent.reports(at(0, 1), at(100, 2))
+    assert RootEvent.objects.count() == 2
+    agent.reports(at(50, 3))
+    root = RootEvent.objects.get()
+    assert root.incidents.count() == 3
+    assert (root.first_at, root.last_at) == (DETECTED, DETECTED + datetime.timedelta(seconds=100))
+
+
+def test_any_order_of_arrival_gives_the_same_root_events(agent: AgentClient) -> None:
+    shuffler, name = random.Random(3), str(uuid.uuid4())
+    batch = [
+        report(
+            seq=seq,
+            phases={"started_at": after(second)},
+            sent_at=after(second + 1),
+            resolution="abandoned",
+            where__node=node,
+            root_event_id=named,
+        )
+        for seq, (second, node, named) in enumerate(
+            [
+                (-3000, "a", None),
+                (-2950, "a", name),
+                (-2900, "a", None),
+                (-500, "b", name),
+                (-450, "b", None),
+                (-100, "a", None),
+                (-30, "a", None),
+                (-60, "a", None),
+            ],
+            start=1,
+        )
+    ]
+    seen = []
+    for _ in range(4):
+        shuffler.shuffle(batch)
+        with transaction.atomic():
+            for body in batch:
+                assert agent.statuses(body) == ["created"]
+            seen.append(sorted(Incident.objects.values_list("public_id", "root_event__id", "root_event__cause")))
+            assert RootEvent.objects.count() == 2
+            assert RootEvent.objects.filter(incidents=None).count() == 0
+            transaction.set_rollback(True)
+    assert all(one == seen[0] for one in seen)

@@ -1,0 +1,101 @@
+"""The two doors for agents: reports and heartbeats."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from yoco.accounts.models import AgentKey, Scope
+from yoco.api.authentication import KeyAuthentication
+from yoco.api.body import BodyRefused, body_read
+from yoco.contracts.models import Contract
+from yoco.core.problem import problem
+from yoco.incidents.payload import Invalid, Unreadable, json_kind, json_read
+from yoco.incidents.services import ReportResult, heartbeat_record, reports_ingest
+
+
+class IngestKey(BasePermission):
+    """A key of scope `ingest`, which belongs to one contract."""
+
+    message = "This key may only read. Use a key with the scope “ingest”."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.user, AgentKey) and request.user.scope == Scope.INGEST
+
+
+def _key(request: Request) -> tuple[AgentKey, Contract]:
+    key = request.user
+    assert isinstance(key, AgentKey)  # IngestKey let nothing else pass,
+    assert key.contract is not None  # and the database lets no ingest key be without its contract.
+    return key, key.contract
+
+
+def _result(result: ReportResult) -> dict[str, Any]:
+    answer: dict[str, Any] = {"id": result.id, "status": result.status}
+    if result.reason is not None:
+        answer["reason"] = result.reason
+    if result.path is not None:
+        answer["path"] = result.path
+    return answer
+
+
+def _unreadable(refusal: Invalid) -> BodyRefused:
+    return BodyRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", refusal.reason)
+
+
+class ReportsView(APIView):
+    """Takes one report or a list of up to 500."""
+
+    authentication_classes = [KeyAuthentication]
+    permission_classes = [IngestKey]
+
+    def post(self, request: Request) -> Response:
+        key, contract = _key(request)
+        try:
+            value = json_read(body_read(request))
+        except Invalid as refusal:
+            raise _unreadable(refusal) from None
+        reports = value if isinstance(value, list) else [value]
+        if not isinstance(value, dict | list | Unreadable) or not reports:
+            raise BodyRefused(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "invalid",
+                f"Expected a report or a list of reports, got {'an empty list' if value == [] else json_kind(value)}.",
+            )
+        if len(reports) > settings.INGEST_MAX_REPORTS:
+            raise BodyRefused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "too_many",
+                f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
+            )
+        outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=timezone.now())
+        results = [_result(result) for result in outcome.results]
+        if all(result.status == "invalid" for result in outcome.results):
+            return problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "No report of this request is valid.", code="invalid", results=results
+            )
+        return Response({"results": results})
+
+
+class HeartbeatsView(APIView):
+    """Takes a sign of life and answers which report numbers never arrived."""
+
+    authentication_classes = [KeyAuthentication]
+    permission_classes = [IngestKey]
+
+    def post(self, request: Request) -> Response:
+        _, contract = _key(request)
+        try:
+            outcome = heartbeat_record(
+                contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
+            )
+        except Invalid as refusal:
+            return problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, refusal.reason, code="invalid", errors={refusal.path: refusal.reason}
+            )
+        return Response({"missing": outcome.missing})

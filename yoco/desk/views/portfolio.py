@@ -1,0 +1,44 @@
+"""The portfolio with its queues, and one contract: terms, years, orders, credits."""
+
+import uuid
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from yoco.contracts.models import Contract, ContractYear
+from yoco.credits.models import CreditState
+from yoco.credits.selectors import credits_of_contract
+from yoco.desk.access import desk
+from yoco.desk.selectors import credits_waiting, disputes_open, standings, years_closing
+
+
+@require_GET
+@desk
+def portfolio(request: HttpRequest) -> HttpResponse:
+    """What waits for a decision, then every contract's running year, those at risk first."""
+    context = {
+        "section": "portfolio",
+        "to_issue": credits_waiting(state=CreditState.PROPOSED),
+        "to_approve": credits_waiting(state=CreditState.ISSUED),
+        "closing": years_closing(),
+        "disputes": disputes_open(),
+        "standings": standings(at=timezone.now()),
+    }
+    return render(request, "desk/portfolio.html", context)
+
+
+@require_GET
+@desk
+def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
+    """Everything agreed with one customer under one contract."""
+    contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
+    context = {
+        "contract": contract,
+        "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
+        "terms": contract.terms.order_by("-version"),
+        "orders": contract.orders.all(),
+        "credits": credits_of_contract(contract=contract),
+    }
+    return render(request, "desk/contract.html", context)

@@ -1,0 +1,240 @@
+"""The facts of one incident and what they prove. Pure: neither Django nor pandas, no clock, no database.
+
+A reporter states facts; it is also the party that would owe the credit. So nothing here believes a flag: a flag can
+only speak against its reporter. Missing evidence means that a condition is not met, with that reason.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+Kind = Literal["unplanned", "preventive", "planned"]
+
+LIVE_SOURCES = frozenset({"replica", "leaving_worker", "redundant_shard"})
+# Once one of these is seen, the failure has happened: nothing was prevented and nobody planned it.
+FAILURE_SIGNALS = frozenset({"process_exit", "heartbeat_lost", "hang"})
+PHASES = (
+    "started_at",
+    "detected_at",
+    "quiesced_at",
+    "spare_ready_at",
+    "state_moved_at",
+    "state_verified_at",
+    "resumed_at",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentFacts:
+    """What is known of one incident. Ids are texts, times are aware UTC, None means not reported."""
+
+    id: str
+    run: str
+    kind: Kind
+    signal: str
+    started_at: datetime
+    root_event: str | None = None
+    origin: str = "agent"
+    open: bool = False
+    xid: int | None = None
+    trigger_detail: Mapping[str, Any] = field(default_factory=dict)
+    node: str = ""
+    rank: int | None = None
+    detected_at: datetime | None = None
+    quiesced_at: datetime | None = None
+    spare_ready_at: datetime | None = None
+    state_moved_at: datetime | None = None
+    state_verified_at: datetime | None = None
+    resumed_at: datetime | None = None
+    last_committed_step: int | None = None
+    first_step_after: int | None = None
+    samples_before: int | None = None
+    samples_after: int | None = None
+    samples_per_step: int | None = None
+    checkpoint_loaded: bool | None = None
+    state_source: str = ""
+    state_bytes: int | None = None
+    digest_algorithm: str = ""
+    digest_sent: str = ""
+    digest_received: str = ""
+    resolution: str = ""
+
+    @property
+    def cause(self) -> str:
+        """What failed, as far as it is named: `xid:79`, or the signal."""
+        return f"xid:{self.xid}" if self.xid is not None else self.signal
+
+    @property
+    def ended_at(self) -> datetime:
+        """The end of what is known: resumption, else the latest earlier phase."""
+        times: list[datetime] = [at for name in PHASES if (at := getattr(self, name)) is not None]
+        return max(times)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One of the four conditions: whether the evidence meets it, a stable reason code, and the facts looked at."""
+
+    name: str
+    met: bool
+    reason: str
+    facts: dict[str, Any]
+
+
+def _condition(name: str, reason: str, **facts: Any) -> Condition:
+    return Condition(name, reason.startswith("ok_"), reason, facts)
+
+
+def live_migration(facts: IncidentFacts) -> Condition:
+    """Condition 1: the state came from a live peer or from the leaving worker's memory, not from storage."""
+    missing = [name for name in PHASES if getattr(facts, name) is None]
+    if facts.resolution in ("checkpoint_restart", "abandoned", "path_failover"):
+        reason = f"reported_{facts.resolution}"
+    elif not facts.state_source:
+        reason = "source_missing"
+    elif facts.state_source not in LIVE_SOURCES:
+        reason = "source_not_live"
+    elif not facts.state_bytes:
+        reason = "no_bytes_moved"
+    elif not (facts.digest_algorithm and facts.digest_sent and facts.digest_received):
+        reason = "digest_missing"
+    elif facts.digest_sent != facts.digest_received:
+        reason = "digest_differs"
+    elif missing:
+        reason = "phases_missing"
+    elif not _phases_in_order(facts):
+        reason = "phases_out_of_order"
+    else:
+        reason = "ok_live_source"
+    return _condition(
+        "live_migration",
+        reason,
+        state_source=facts.state_source,
+        state_bytes=facts.state_bytes,
+        digest_algorithm=facts.digest_algorithm,
+        digest_sent=facts.digest_sent,
+        digest_received=facts.digest_received,
+        missing_phases=missing,
+        resolution=facts.resolution,
+    )
+
+
+def _phases_in_order(facts: IncidentFacts) -> bool:
+    """State is verified after it moved and work resumes last. A spare may be warm before the job is quiet, or after."""
+    order = (facts.started_at, facts.detected_at, facts.state_moved_at, facts.state_verified_at, facts.resumed_at)
+    times = [at for at in order if at is not None]
+    if times != sorted(times):
+        return False
+    last = facts.resumed_at
+    return all(last is not None and at is not None and at <= last for at in (facts.quiesced_at, facts.spare_ready_at))
+
+
+def no_lost_progress(facts: IncidentFacts) -> Condition:
+    """Condition 2: the first step committed afterwards is the last committed step plus one."""
+    before, after = facts.last_committed_step, facts.first_step_after
+    if before is None or after is None:
+        reason = "steps_missing"
+    elif after > before + 1:
+        reason = "steps_skipped"
+    elif after < before + 1:
+        reason = "steps_lost"
+    else:
+        reason = "ok_next_step"
+    return _condition("no_lost_progress", reason, last_committed_step=before, first_step_after=after)
+
+
+def no_rollback(facts: IncidentFacts) -> Condition:
+    """Condition 3: no checkpoint was loaded between detection and the first step committed afterwards."""
+    if facts.checkpoint_loaded is None:
+        reason = "checkpoint_unknown"
+    elif facts.checkpoint_loaded or facts.state_source == "storage":
+        reason = "checkpoint_loaded"
+    else:
+        reason = "ok_no_checkpoint"
+    return _condition("no_rollback", reason, checkpoint_loaded=facts.checkpoint_loaded, state_source=facts.state_source)
+
+
+def no_recompute(facts: IncidentFacts) -> Condition:
+    """Condition 4: no committed step was run again, and the samples consumed are those of an uninterrupted run."""
+    before, after = facts.last_committed_step, facts.first_step_after
+    first, last, each = facts.samples_before, facts.samples_after, facts.samples_per_step
+    expected = None
+    if before is None or after is None:
+        reason = "steps_missing"
+    elif after <= before:
+        reason = "steps_run_again"
+    elif first is None or last is None or not each or each < 0:
+        reason = "samples_missing"
+    else:
+        expected = first + each * (after - before)
+        reason = "ok_same_samples" if last == expected else "samples_differ"
+    return _condition(
+        "no_recompute",
+        reason,
+        samples_before=first,
+        samples_after=last,
+        samples_per_step=each,
+        samples_expected=expected,
+    )
+
+
+def conditions(facts: IncidentFacts) -> tuple[Condition, Condition, Condition, Condition]:
+    """The four conditions in their order; an incident is resolved without loss only if all are met."""
+    return live_migration(facts), no_lost_progress(facts), no_rollback(facts), no_recompute(facts)
+
+
+def path_healed(facts: IncidentFacts) -> bool:
+    """A network path healed without a migration: the report says so and nothing was lost, rolled back or run again."""
+    return facts.resolution == "path_failover" and all(
+        condition.met for condition in (no_lost_progress(facts), no_rollback(facts), no_recompute(facts))
+    )
+
+
+def restarted(facts: IncidentFacts) -> bool:
+    """The workload started again from a checkpoint, or from nothing."""
+    return facts.checkpoint_loaded is True or facts.resolution == "checkpoint_restart"
+
+
+def evidenced_kind(facts: IncidentFacts) -> Kind:
+    """The kind that the trigger allows: a failure reported as planned or preventive would leave the ratio by a word."""
+    if facts.kind == "unplanned" or facts.signal in FAILURE_SIGNALS:
+        return "unplanned"
+    if facts.kind == "planned" and facts.signal != "operator":
+        return "unplanned" if facts.signal == "xid" else "preventive"
+    return facts.kind
+
+
+def trigger_evidenced(facts: IncidentFacts) -> bool:
+    """The trigger carries a reading: an XID, or a number somewhere in its detail. An operator's word is no reading."""
+    return facts.signal != "operator" and (facts.xid is not None or any(_readings(facts.trigger_detail)))
+
+
+def _readings(value: Any) -> Iterator[bool]:
+    if isinstance(value, Mapping):
+        for member in value.values():
+            yield from _readings(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _readings(member)
+    else:
+        yield isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same_cause(a: IncidentFacts, b: IncidentFacts) -> bool:
+    """Same named cause at the same place: the node or the logical rank, which a migration carries to another node.
+
+    The same XID on two different nodes is two failures, and merging them would flatter the share.
+    """
+    if a.cause != b.cause:
+        return False
+    if a.node and a.node == b.node:
+        return True
+    if a.rank is not None and a.rank == b.rank:
+        return True
+    return not (a.node or b.node) and a.rank is None and b.rank is None
+
+
+def within(later: datetime, earlier: datetime, window: timedelta) -> bool:
+    """`later` is at most `window` after `earlier` (and may lie before it)."""
+    return later - earlier <= window

@@ -1,0 +1,122 @@
+"""From database rows to the facts that the pure rules and the waste formulas take."""
+
+import datetime
+from dataclasses import fields
+
+from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, YearState
+from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms_of
+from yoco.guarantee.evidence import IncidentFacts, evidenced_kind, restarted
+from yoco.guarantee.rules import Terms, Year
+from yoco.incidents.models import Incident, IncidentState
+from yoco.waste.model import How, WasteInput
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# Fields that an incident and its facts share by name.
+SHARED = [field.name for field in fields(IncidentFacts) if field.name not in {"id", "run", "root_event", "open"}]
+
+
+def incident_facts(incident: Incident) -> IncidentFacts:
+    """What the rules see of an incident."""
+    return IncidentFacts(
+        id=str(incident.public_id),
+        run=str(incident.run_id),
+        root_event=str(incident.root_event_id) if incident.root_event_id else None,
+        open=incident.state == IncidentState.OPEN,
+        **{name: getattr(incident, name) for name in SHARED},
+    )
+
+
+def terms_facts(terms: GuaranteeTerms) -> Terms:
+    """The terms that decide placing and verdict."""
+    values = {field.name: getattr(terms, field.name) for field in fields(Terms) if field.name != "exclusions"}
+    return Terms(**values, exclusions=tuple(terms.exclusions))
+
+
+def year_facts(year: ContractYear, *, contract: Contract, versions: list[GuaranteeTerms]) -> Year:
+    """A contract year with the version that it is judged under."""
+    terms = year_terms_of(versions, year=year, contract=contract)
+    return Year(
+        id=str(year.pk),
+        starts_at=year.starts_at,
+        ends_at=year.ends_at,
+        guaranteed_from=year.guaranteed_from,
+        guaranteed_until=year.guaranteed_until,
+        closes_at=year_closes_at(year=year, contract=contract, terms=terms),
+        terms=terms_facts(terms) if terms else None,
+        partial=year_is_partial(year=year, contract=contract, terms=terms),
+        closed=year.state == YearState.CLOSED,
+    )
+
+
+def contract_years(contract: Contract) -> list[Year]:
+    """All years of a contract; two queries unless years and terms are prefetched."""
+    versions = list(contract.terms.all())
+    return [year_facts(year, contract=contract, versions=versions) for year in contract.years.all()]
+
+
+def milliseconds(start: datetime.datetime | None, end: datetime.datetime | None) -> int | None:
+    """Whole milliseconds from start to end, at least zero; None if either is unknown."""
+    if start is None or end is None:
+        return None
+    return max(0, (end - start) // datetime.timedelta(milliseconds=1))
+
+
+def waste_how(facts: IncidentFacts, *, attempted: bool) -> How:
+    """Which formula describes what happened. The evidence decides: a job that went back lost that time, whatever was
+    claimed."""
+    if facts.open:
+        return "open"
+    before, after = facts.last_committed_step, facts.first_step_after
+    went_back = before is not None and after is not None and after <= before
+    if restarted(facts) or went_back or facts.resolution == "abandoned" or facts.resumed_at is None:
+        tried = attempted or facts.resolution == "live_migration"
+        return "migration_failed" if tried else "restarted"
+    kind = evidenced_kind(facts)
+    if kind == "planned":
+        return "planned_move"
+    return "preventive_move" if kind == "preventive" else "migrated"
+
+
+def waste_input(incident: Incident, facts: IncidentFacts, *, overlap_ms: int = 0) -> WasteInput:
+    """The durations of an incident's phases. Their sum is the measured stall, however little is known of its parts."""
+    how = waste_how(facts, attempted=bool(incident.attempts))
+    stall = milliseconds(facts.detected_at, facts.resumed_at)
+    # A move that was announced lets the job run until it is quiet.
+    announced = how in ("planned_move", "preventive_move")
+    migration = milliseconds(facts.quiesced_at, facts.resumed_at) if announced else stall
+    queue = restart = None
+    if how in ("restarted", "migration_failed"):
+        migration = 0 if how == "restarted" else None
+        # Only the whole stall is measured: the time of a failed attempt is inside it, and so is no saving.
+        if stall is not None:
+            queue = min(milliseconds(facts.detected_at, facts.spare_ready_at) or 0, stall)
+            restart = stall - queue
+            migration = 0
+    age = milliseconds(incident.last_checkpoint_at, facts.started_at)
+    return WasteInput(
+        how=how,
+        gpus=incident.gpus,
+        detection_ms=milliseconds(facts.started_at, facts.detected_at),
+        queue_ms=queue,
+        restart_ms=restart,
+        recompute_ms=age,
+        migration_ms=migration,
+        step_ms=incident.step_ms,
+        redo_limit_ms=age,
+        preempted_gpus=incident.preempted_gpus or 0,
+        preempted_ms=incident.preempted_ms or 0,
+        overlap_ms=overlap_ms,
+    )
+
+
+def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[int, int]:
+    """From when to when the job lost time, in milliseconds since the epoch: since its last checkpoint if it went back
+    to it, since it was quiet if the move was announced, else since the start."""
+    how = waste_how(facts, attempted=bool(incident.attempts))
+    start = facts.started_at
+    if how in ("restarted", "migration_failed") and incident.last_checkpoint_at:
+        start = min(start, incident.last_checkpoint_at)
+    if how in ("planned_move", "preventive_move") and facts.quiesced_at:
+        start = facts.quiesced_at
+    end = max(start, facts.resumed_at or facts.ended_at)
+    return milliseconds(EPOCH, start) or 0, milliseconds(EPOCH, end) or 0

@@ -1,0 +1,90 @@
+"""Proves the statements: each hash is that of its text, and its text, its columns and its chain of revisions agree."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from yoco.contracts.models import ContractYear, YearState
+from yoco.guarantee.models import Statement
+from yoco.guarantee.rules import commitment_met
+from yoco.guarantee.statements import canonical_json, sha256_of
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenStatement:
+    """A row that does not hold, and why. `row` names table and key."""
+
+    row: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.row}: {self.reason}"
+
+
+def statements_verify(
+    *, contract_id: uuid.UUID | None = None, year_id: uuid.UUID | None = None
+) -> list[BrokenStatement]:
+    """Every broken statement of one contract or year, or of all, in the order of year and revision. Reads only."""
+    statements = Statement.objects.select_related("terms").order_by("year__contract", "year__number", "revision")
+    years = ContractYear.objects.filter(state=YearState.CLOSED, guaranteed_from__isnull=False, statements=None)
+    if contract_id is not None:
+        statements = statements.filter(year__contract=contract_id)
+        years = years.filter(contract=contract_id)
+    if year_id is not None:
+        statements, years = statements.filter(year=year_id), years.filter(pk=year_id)
+    broken = [
+        BrokenStatement(f"contracts_contractyear {pk}", "is closed without a statement")
+        for pk in years.order_by("pk").values_list("pk", flat=True)
+    ]
+    previous: Statement | None = None
+    for statement in statements.iterator(chunk_size=50):
+        before = previous if previous is not None and previous.year_id == statement.year_id else None
+        broken += [
+            BrokenStatement(f"guarantee_statement {statement.pk}", reason) for reason in _faults(statement, before)
+        ]
+        previous = statement
+    return broken
+
+
+def _faults(statement: Statement, before: Statement | None) -> Iterator[str]:
+    if sha256_of(statement.canonical) != statement.sha256:
+        yield "its hash is not that of its text"
+        return
+    try:
+        content = json.loads(statement.canonical)
+        report, incidents = content["report"], content["incidents"]
+    except (ValueError, KeyError, TypeError):
+        yield "its text is no statement"
+        return
+    if canonical_json(content) != statement.canonical:
+        yield "its text is not canonical"
+    if report != statement.summary:
+        yield "its summary differs from its text"
+    columns = (statement.counted, statement.resolved, statement.verdict, statement.revision, statement.terms.version)
+    text = (report["counted"], report["resolved"], report["verdict"], content["revision"], content["terms"]["version"])
+    if columns != text:
+        yield "its columns differ from its text"
+    if statement.revision != (before.revision + 1 if before else 1):
+        yield "a revision before it is missing"
+    if content["previous_sha256"] != (before.sha256 if before else None):
+        yield "it does not follow from the revision before it"
+    if statement.revision > 1 and not statement.reason:
+        yield "it is a restatement without a reason"
+    yield from _miscounted(content["terms"], report, incidents)
+
+
+def _miscounted(
+    terms: dict[str, object], report: dict[str, object], incidents: list[dict[str, object]]
+) -> Iterator[str]:
+    counted = {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
+    leads = [item for item in incidents if item["lead"]]
+    n = sum(item["outcome"] in counted for item in leads)
+    k = sum(item["outcome"] == "resolved" for item in leads)
+    if (n, k) != (report["counted"], report["resolved"]):
+        yield "its incidents do not add up to its k of n"
+    num, den = terms["threshold_num"], terms["threshold_den"]
+    assert isinstance(num, int)
+    assert isinstance(den, int)
+    if report["verdict"] in ("met", "short") and (report["verdict"] == "met") != commitment_met(k, n, num, den):
+        yield "its verdict does not follow from its k of n"

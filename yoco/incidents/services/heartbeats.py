@@ -1,0 +1,46 @@
+"""Heartbeats: the sign of life of a run, and the question which report numbers never arrived."""
+
+import datetime
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+
+from yoco.contracts.models import Contract
+from yoco.incidents.payload import heartbeat_read
+from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, contract_lock, runs_upsert
+from yoco.incidents.services.silence import silences_explain
+
+
+@dataclass(slots=True)
+class HeartbeatOutcome:
+    """The ranges `[first, last]` that the agent shall send again, and silences that this heartbeat explains."""
+
+    missing: list[list[int]]
+    incident_ids: set[int] = field(default_factory=set)
+
+
+@transaction.atomic
+def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetime.datetime) -> HeartbeatOutcome:
+    """Notes that a boot lives and what it has issued. Raises payload.Invalid."""
+    beat = heartbeat_read(heartbeat, received_at=received_at)
+    contract_lock(contract)
+    if beat.workload is not None and beat.workload.run_id == beat.run_id:
+        runs_upsert(contract=contract, workloads={beat.run_id: beat.workload})
+    seen_at = min(beat.at, received_at)
+    (boot,) = boots_upsert(
+        contract=contract,
+        news=[
+            BootNews(
+                agent_id=beat.agent_id,
+                boot_id=beat.boot_id,
+                run_id=beat.run_id,
+                seq=beat.seq,
+                seen_at=seen_at,
+                step=beat.step,
+                ended_at=seen_at if beat.run_ended else None,
+            )
+        ],
+    )
+    explained = silences_explain(contract=contract, incidents=[], boots=[boot], at=received_at)
+    return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained)

@@ -1,0 +1,113 @@
+"""Runs, and the boots of the agents in them."""
+
+import datetime
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.db.models import F, Max, Min, Window
+from django.db.models.functions import Lead
+
+from yoco.contracts.models import Contract
+from yoco.incidents.models import AgentBoot, RawReport, Run
+from yoco.incidents.payload import Workload
+
+RUN_FIELDS = ["name", "framework", "agent_version", "strategy", "gpus", "gpu_model", "gpus_per_node"]
+MAX_RANGES = 100
+
+
+def contract_lock(contract: Contract) -> None:
+    """Until the transaction ends, no other one projects, groups or places this contract's incidents.
+
+    PostgreSQL locks the row; SQLite's IMMEDIATE transaction holds the whole file already.
+    """
+    Contract.objects.select_for_update(no_key=True).values_list("pk").get(pk=contract.pk)
+
+
+def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwrite: bool = True) -> dict[str, Run]:
+    """The runs with these names, made where missing. What a workload says replaces what was known if `overwrite`."""
+    runs = {run.run_id: run for run in Run.objects.filter(contract=contract, run_id__in=workloads)}
+    changed = []
+    for run_id, workload in workloads.items():
+        said = {name: value for name in RUN_FIELDS if (value := getattr(workload, name)) is not None}
+        if run_id not in runs:
+            changed.append(Run(contract=contract, run_id=run_id, **said))
+        elif overwrite and any(getattr(runs[run_id], name) != value for name, value in said.items()):
+            for name, value in said.items():
+                setattr(runs[run_id], name, value)
+            changed.append(runs[run_id])
+    if changed:
+        Run.objects.bulk_create(
+            changed, update_conflicts=True, unique_fields=["contract", "run_id"], update_fields=RUN_FIELDS
+        )
+        runs.update({run.run_id: run for run in changed})
+    return runs
+
+
+@dataclass(slots=True)
+class BootNews:
+    """What reports or a heartbeat say of one boot."""
+
+    agent_id: str
+    boot_id: uuid.UUID
+    run_id: str
+    seq: int
+    seen_at: datetime.datetime
+    step: int | None = None
+    ended_at: datetime.datetime | None = None
+
+
+def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentBoot]:
+    """Carries each boot's highest number and last sign of life forward; never back."""
+    by_boot = {(item.agent_id, item.boot_id): item for item in news}
+    if not by_boot:
+        return []
+    known = {
+        (boot.agent_id, boot.boot_id): boot
+        for boot in AgentBoot.objects.filter(contract=contract, boot_id__in={boot_id for _, boot_id in by_boot})
+    }
+    boots = []
+    for key, item in by_boot.items():
+        boot = known.get(key)
+        if boot is None:
+            boot = AgentBoot(
+                contract=contract,
+                agent_id=item.agent_id,
+                boot_id=item.boot_id,
+                first_seen_at=item.seen_at,
+                last_seen_at=item.seen_at,
+            )
+        boot.run_id = item.run_id
+        boot.last_seq = max(boot.last_seq, item.seq)
+        boot.last_step = boot.last_step if item.step is None else item.step
+        boot.last_seen_at = max(boot.last_seen_at, item.seen_at)
+        boot.run_ended_at = boot.run_ended_at or item.ended_at
+        boots.append(boot)
+    AgentBoot.objects.bulk_create(
+        boots,
+        update_conflicts=True,
+        unique_fields=["contract", "agent_id", "boot_id"],
+        update_fields=["run_id", "last_seq", "last_step", "last_seen_at", "run_ended_at"],
+    )
+    return boots
+
+
+def boot_missing(boot: AgentBoot, *, after: int = 0) -> list[list[int]]:
+    """The first hundred ranges `[first, last]` above `after` of sequence numbers of a boot that never arrived."""
+    numbers = RawReport.objects.filter(
+        contract_id=boot.contract_id, agent_id=boot.agent_id, boot_id=boot.boot_id, seq__gt=after
+    )
+    ends = numbers.aggregate(first=Min("seq"), last=Max("seq"))
+    if ends["first"] is None:
+        return [[after + 1, boot.last_seq]] if boot.last_seq > after else []
+    ranges = [[after + 1, ends["first"] - 1]] if ends["first"] > after + 1 else []
+    ranges += [
+        [seq + 1, following - 1]
+        for seq, following in numbers.annotate(following=Window(Lead("seq"), order_by=F("seq").asc()))
+        .filter(following__gt=F("seq") + 1)
+        .order_by("seq")
+        .values_list("seq", "following")[:MAX_RANGES]
+    ]
+    if ends["last"] < boot.last_seq:
+        ranges.append([ends["last"] + 1, boot.last_seq])
+    return ranges[:MAX_RANGES]

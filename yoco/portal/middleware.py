@@ -1,0 +1,33 @@
+"""Every page in the reader's own language and time zone."""
+
+from collections.abc import Callable
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone, translation
+
+THEMES = ("light", "dark")
+
+
+class ReaderMiddleware:
+    """After authentication: a signed-in person's language and zone win over the browser's."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        # Pages need the person anyway; a machine's call to the API has no session and costs no query.
+        user = request.user
+        if not user.is_authenticated:
+            return self.get_response(request)
+        if user.language:
+            translation.activate(user.language)
+            request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
+        with timezone.override(ZoneInfo(user.time_zone)):
+            return self.get_response(request)
+
+
+def theme(request: HttpRequest) -> dict[str, str]:
+    """Context processor: the theme that this browser chose; empty follows the system."""
+    chosen = request.COOKIES.get("theme", "")
+    return {"theme": chosen if chosen in THEMES else ""}

@@ -1,0 +1,90 @@
+"""What the customer's pages read. Verdicts and figures come from guarantee, waste and credits; here are only lists and their order."""
+
+import datetime
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from yoco.accounts.access import visible
+from yoco.accounts.models import User
+from yoco.contracts.models import Contract, ContractYear
+from yoco.core.clock import milliseconds_between
+from yoco.incidents.models import Incident
+
+PAGE_SIZE = 50
+
+
+def contracts_listed(*, user: User) -> QuerySet[Contract]:
+    """The contracts that `user` may see, with their organisation and years (latest first in `years_listed`)."""
+    years = Prefetch("years", ContractYear.objects.order_by("-number"), to_attr="years_listed")
+    return (
+        visible(Contract.objects.all(), principal=user)
+        .select_related("organisation")
+        .prefetch_related(years)
+        .order_by("organisation__name", "number")
+    )
+
+
+def years_of(*, contract: Contract) -> list[ContractYear]:
+    """The contract's years, latest first."""
+    return list(ContractYear.objects.filter(contract=contract).order_by("-number"))
+
+
+def year_current(*, years: list[ContractYear], at: datetime.datetime) -> ContractYear | None:
+    """Of a contract's years, latest first: the one that `at` falls in, else the last that has begun, else the first."""
+    begun = [year for year in years if year.starts_at <= at]
+    return begun[0] if begun else years[-1] if years else None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPage:
+    """One page of a list in order of time, newest first; the ids open the pages before and after it."""
+
+    rows: list[Incident]  # each with `until_resumed_ms`
+    newer_than: str
+    older_than: str
+
+
+def incidents_page(
+    *,
+    contract: Contract,
+    year: ContractYear,
+    outcome: str = "",
+    kind: str = "",
+    newer_than: Incident | None = None,
+    older_than: Incident | None = None,
+) -> IncidentPage:
+    """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume."""
+    rows = Incident.objects.filter(
+        contract=contract, started_at__gte=year.starts_at, started_at__lt=year.ends_at
+    ).select_related("run", "placement")
+    if outcome:
+        rows = rows.filter(placement__outcome=outcome)
+    if kind:
+        rows = rows.filter(kind=kind)
+    if newer_than is not None:
+        after = Q(started_at__gt=newer_than.started_at) | Q(started_at=newer_than.started_at, pk__gt=newer_than.pk)
+        found = list(rows.filter(after).order_by("started_at", "id")[: PAGE_SIZE + 1])
+        more_newer, more_older = len(found) > PAGE_SIZE, True
+        found = found[:PAGE_SIZE][::-1]
+    else:
+        if older_than is not None:
+            rows = rows.filter(
+                Q(started_at__lt=older_than.started_at) | Q(started_at=older_than.started_at, pk__lt=older_than.pk)
+            )
+        found = list(rows.order_by("-started_at", "-id")[: PAGE_SIZE + 1])
+        more_newer, more_older = older_than is not None, len(found) > PAGE_SIZE
+        found = found[:PAGE_SIZE]
+    for row in found:
+        row.until_resumed_ms = milliseconds_between(row.started_at, row.resumed_at)  # type: ignore[attr-defined]
+    return IncidentPage(
+        rows=found,
+        newer_than=str(found[0].public_id) if found and more_newer else "",
+        older_than=str(found[-1].public_id) if found and more_older else "",
+    )
+
+
+def days_until(*, day: datetime.date, time_zone: str, at: datetime.datetime) -> int:
+    """Whole local days from `at` to the midnight that begins `day`, counting today; 0 once it has passed."""
+    return max(0, (day - at.astimezone(ZoneInfo(time_zone)).date()).days)

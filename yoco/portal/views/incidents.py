@@ -1,0 +1,123 @@
+"""Incidents of a contract year, and one incident with everything that was concluded from it."""
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.views.decorators.http import require_GET
+
+from yoco.core.clock import milliseconds_between
+from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
+from yoco.guarantee.models import Outcome
+from yoco.guarantee.selectors import incident_placement
+from yoco.incidents.models import Kind, RawReport
+from yoco.portal.access import incident_in_url, year_in_url
+from yoco.portal.graphics import PHASES, phases
+from yoco.portal.selectors import incidents_page
+from yoco.portal.words import FACTS, WASTE_TERMS, fact_value
+from yoco.waste.model import IncidentWaste
+
+
+@require_GET
+@login_required
+def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
+    """Newest first. A filter value that does not exist is ignored, so that an old link still opens."""
+    year = year_in_url(request, contract_id, year_id)
+    outcome, kind = (
+        value if value in choices else ""
+        for value, choices in (
+            (request.GET.get("outcome", ""), Outcome.values),
+            (request.GET.get("kind", ""), Kind.values),
+        )
+    )
+    newer, older = (
+        incident_in_url(request, contract_id, request.GET[name]) if request.GET.get(name) else None
+        for name in ("newer_than", "older_than")
+    )
+    page = incidents_page(
+        contract=year.contract, year=year, outcome=outcome, kind=kind, newer_than=newer, older_than=older
+    )
+    context = {
+        "section": "incidents",
+        "contract": year.contract,
+        "year": year,
+        "page": page,
+        "outcome": outcome,
+        "kind": kind,
+        "outcomes": Outcome.choices,
+        "kinds": Kind.choices,
+    }
+    return render(request, "portal/incidents.html", context)
+
+
+@require_GET
+@login_required
+def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
+    """The facts, where they placed the incident, and the reports they came from."""
+    incident = incident_in_url(request, contract_id, incident_id)
+    placed = incident_placement(incident=incident)
+    placement = placed.placement if placed else None
+    instants = {"started_at": incident.started_at} | {field: getattr(incident, field) for field, _ in PHASES}
+    reports = RawReport.objects.filter(contract=incident.contract, incident_id=incident.public_id).order_by("id")
+    conditions = [
+        {
+            "title": CONDITIONS[row["condition"]],
+            "met": row["met"],
+            "reason": reason_sentence(row["reason"]),
+            "facts": [(FACTS.get(name, name), fact_value(name, value)) for name, value in row["facts"].items()],
+        }
+        for row in (placement.evidence if placement else [])
+    ]
+    context = {
+        "section": "incidents",
+        "contract": incident.contract,
+        "year": placement.year if placement else None,
+        "incident": incident,
+        "placement": placement,
+        "outcome": placement.outcome if placement else Outcome.PENDING,
+        "rule_words": rule_sentence(placement.rule) if placement else "",
+        "conditions": conditions,
+        "met_count": sum(condition["met"] for condition in conditions),
+        "members": [member for member in placed.members if member.pk != incident.pk] if placed else [],
+        "waste": placed.waste if placed else None,
+        "waste_terms": waste_terms(placed.waste) if placed else [],
+        "phases": phases(instants),
+        "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
+        "reader_zone": timezone.get_current_timezone_name(),
+        "reports": [(report, pretty(report.body)) for report in reports],
+    }
+    return render(request, "portal/incident.html", context)
+
+
+@dataclass(frozen=True, slots=True)
+class WasteTerm:
+    """One line of the sum: GPU-milliseconds as they were, and as they would have been without a migration."""
+
+    name: str | Promise
+    actual: int | None
+    counterfactual: int | None
+    estimated: bool
+
+
+def waste_terms(waste: IncidentWaste) -> list[WasteTerm]:
+    """The terms of both sums side by side, in the order of the formulas."""
+    names = dict.fromkeys([*waste.terms, *waste.counterfactual_terms])
+    return [
+        WasteTerm(
+            name=WASTE_TERMS.get(name, name),
+            actual=waste.terms.get(name),
+            counterfactual=waste.counterfactual_terms.get(name),
+            estimated=name in waste.estimated,
+        )
+        for name in names
+    ]
+
+
+def pretty(body: str) -> str:
+    """A report's JSON text with line breaks; nothing of it is left out or reordered."""
+    return json.dumps(json.loads(body), indent=2, ensure_ascii=False)

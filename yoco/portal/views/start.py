@@ -1,0 +1,87 @@
+"""The first page after sign-in, and how a reader wants to read."""
+
+from zoneinfo import available_timezones
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone, translation
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_POST
+
+from yoco.accounts.services import reader_update
+from yoco.portal.access import reader
+from yoco.portal.middleware import THEMES
+from yoco.portal.selectors import contracts_listed, year_current
+
+A_YEAR_S = 365 * 24 * 3600
+
+
+@require_GET
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """Account managers work at the desk; a customer with one contract sees its current year; others choose."""
+    user = reader(request)
+    if user.is_account_manager:
+        return redirect("desk:portfolio")
+    contracts = [
+        (contract, year_current(years=contract.years_listed, at=timezone.now()))  # type: ignore[attr-defined]
+        for contract in contracts_listed(user=user)
+    ]
+    if len(contracts) == 1 and contracts[0][1] is not None:
+        contract, year = contracts[0]
+        return redirect("portal:year", contract.pk, year.pk)
+    return render(request, "portal/home.html", {"contracts": contracts})
+
+
+@require_POST
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Language and theme, from the foot of every page; kept in the browser, the language also with the person."""
+    target = request.POST.get("next", "/")
+    if not url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        target = "/"
+    response = HttpResponseRedirect(target)
+    language, theme = request.POST.get("language", ""), request.POST.get("theme", "")
+    if language in dict(settings.LANGUAGES):
+        if request.user.is_authenticated:
+            reader_update(user=reader(request), language=language)
+        response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=A_YEAR_S, samesite="Lax")
+    if theme in THEMES:
+        response.set_cookie("theme", theme, max_age=A_YEAR_S, samesite="Lax")
+    elif theme:
+        response.delete_cookie("theme", samesite="Lax")
+    return response
+
+
+class ReaderForm(forms.Form):
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=120)
+    language = forms.ChoiceField(label=gettext_lazy("Language"), choices=settings.LANGUAGES)
+    time_zone = forms.ChoiceField(
+        label=gettext_lazy("Time zone"),
+        choices=[(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        help_text=gettext_lazy("Times on every page are shown in it. A contract year keeps the contract's own zone."),
+    )
+
+
+@login_required
+def settings_page(request: HttpRequest) -> HttpResponse:
+    """The reader's own name, language and time zone."""
+    user = reader(request)
+    initial = {
+        "name": user.name,
+        "language": user.language or translation.get_language(),
+        "time_zone": user.time_zone,
+    }
+    form = ReaderForm(request.POST or None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        reader_update(user=user, **form.cleaned_data)
+        with translation.override(form.cleaned_data["language"]):
+            messages.success(request, _("Your settings are saved."))
+        return redirect(reverse("portal:settings"))
+    return render(request, "portal/settings.html", {"form": form})

@@ -1,0 +1,92 @@
+"""Words that only the pages need: verdicts as sentences, and names of facts and of waste terms."""
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from yoco.core.templatetags.formats import number, size
+from yoco.incidents.models import Resolution
+
+Word = str | Promise
+
+FACTS: dict[str, Word] = {
+    "state_source": _("Source of the state"),
+    "state_bytes": _("Bytes moved"),
+    "digest_algorithm": _("Digest algorithm"),
+    "digest_sent": _("Digest that left"),
+    "digest_received": _("Digest that arrived"),
+    "missing_phases": _("Phases without a time"),
+    "resolution": _("Reported resolution"),
+    "last_committed_step": _("Last committed step"),
+    "first_step_after": _("First step afterwards"),
+    "checkpoint_loaded": _("Checkpoint loaded"),
+    "samples_before": _("Samples before"),
+    "samples_after": _("Samples afterwards"),
+    "samples_per_step": _("Samples per step"),
+    "samples_expected": _("Samples expected"),
+}
+
+PHASE_ENDS: dict[str, Word] = {
+    "started_at": _("Start"),
+    "detected_at": _("Noticed"),
+    "quiesced_at": _("Workers stopped"),
+    "spare_ready_at": _("Spare ready"),
+    "state_moved_at": _("State moved"),
+    "state_verified_at": _("State checked"),
+    "resumed_at": _("Resumed"),
+}
+
+STATE_SOURCES: dict[str, Word] = {
+    "replica": _("A healthy replica's memory"),
+    "leaving_worker": _("The leaving worker's memory"),
+    "redundant_shard": _("A redundant shard in memory"),
+    "storage": _("Storage"),
+}
+
+VERDICTS_SO_FAR: dict[str, Word] = {
+    "met": _("On course: so far the commitment is met."),
+    "short": _("Behind: so far the year falls short of the commitment."),
+    "no_failures": _("No failure has counted so far. The commitment is met as long as none does."),
+    "undecided": _("Undecided: incidents that are still pending can turn the verdict either way."),
+}
+VERDICTS_FINAL: dict[str, Word] = {
+    "met": _("The commitment was met."),
+    "short": _("The commitment was not met. A credit is due for this year."),
+    "no_failures": _("No failure counted in this year. The commitment was met."),
+    "undecided": _("This year closed without a verdict, as its terms provide."),
+}
+
+
+def verdict_words(verdict: str, *, closed: bool) -> Word:
+    """The verdict as a sentence; only a closed year's is final."""
+    return (VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict]
+
+WASTE_TERMS: dict[str, Word] = {
+    "detection": _("Noticing the failure"),
+    "queue": _("Waiting for a replacement"),
+    "restart": _("Restarting the job"),
+    "recompute": _("Computing lost steps again"),
+    "migration": _("Migration pause"),
+    "step_redo": _("Redoing the step in flight"),
+    "fail_slow": _("Running slowly before the failure"),
+    "preempted": _("Work lost by pre-empted jobs"),
+}
+
+
+def fact_value(name: str, value: object) -> str:
+    """A fact as a reader sees it."""
+    if value is None or value == "" or value == []:
+        return gettext("not reported")
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if name == "state_bytes" and isinstance(value, int):
+        return f"{size(value)} ({number(value)} B)"
+    if isinstance(value, int):
+        return number(value)
+    if name == "state_source":
+        return str(STATE_SOURCES.get(str(value), value))
+    if name == "resolution" and value in Resolution.values:
+        return str(Resolution(value).label)
+    if isinstance(value, list):
+        return ", ".join(str(PHASE_ENDS.get(member, member)) for member in value)
+    return str(value)
