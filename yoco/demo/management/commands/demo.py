@@ -108,9 +108,9 @@ class Command(BaseCommand):
             without_fault = plain.finish(timeout_s=RUN_TIMEOUT_S)
         finally:
             plain.stop()
+        self.stdout.write(f"     {'bit for bit':<12} {'with the fault':<32} | without")
         for item in compare(with_fault, without_fault):
-            self.stdout.write(f"  {item.name:<16} {item.with_fault:<36} {item.without_fault}")
-            self._require(item.identical, f"{item.name} is bit-identical with and without the fault")
+            self._require(item.identical, f"{item.name:<12} {item.with_fault} | {item.without_fault}")
 
     def _wait_for_heartbeat(self, world: DemoWorld, run_id: str, run: TrainingRun) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
