@@ -90,7 +90,7 @@ def main() -> int:
     catalogue.save()
     missing = incomplete(catalogue)
     for entry in missing:
-        print(f"lacks a translation: {entry.msgid!r}")  # noqa: T201
+        print(f"lacks a translation: {entry.msgid!r}")
     return 1 if missing else 0
 
 
