@@ -38,6 +38,10 @@ def year(scene: Scene) -> list[Any]:
     return [scene.contract.pk, scene.closed_year.pk]
 
 
+def statement(scene: Scene) -> list[Any]:
+    return [scene.contract.pk, scene.closed_year.pk, 1]
+
+
 def incident(scene: Scene) -> list[Any]:
     return [scene.contract.pk, scene.without_loss.public_id]
 
@@ -61,6 +65,11 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:preferences": (nothing, POST_ONLY),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:year": (year, OWN),
+    "portal:export": (year, OWN),
+    "portal:statement": (statement, OWN),
+    "portal:statement_pdf": (statement, OWN),
+    "portal:statement_json": (statement, OWN),
+    "portal:statement_csv": (statement, OWN),
     "portal:incidents": (year, OWN),
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),

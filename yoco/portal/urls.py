@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, reviews, start, years
+from yoco.portal.views import credits, incidents, reviews, start, statements, years
 
 app_name = "portal"
 
@@ -12,6 +12,27 @@ urlpatterns = [
     path("settings/", start.settings_page, name="settings"),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/export.json", statements.export, name="export"),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/",
+        statements.statement_page,
+        name="statement",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.pdf",
+        statements.statement_as_pdf,
+        name="statement_pdf",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.json",
+        statements.statement_as_json,
+        name="statement_json",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.csv",
+        statements.statement_as_csv,
+        name="statement_csv",
+    ),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/",
         incidents.incident_list,
