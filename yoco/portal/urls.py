@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, reviews, start, statements, years
+from yoco.portal.views import credits, incidents, organisations, reviews, start, statements, years
 
 app_name = "portal"
 
@@ -10,6 +10,16 @@ urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
     path("settings/", start.settings_page, name="settings"),
+    path("organisations/<uuid:organisation_id>/", organisations.organisation, name="organisation"),
+    path("organisations/<uuid:organisation_id>/keys/new/", organisations.key_create, name="key_create"),
+    path(
+        "organisations/<uuid:organisation_id>/keys/<uuid:key_id>/revoke/", organisations.key_revoke, name="key_revoke"
+    ),
+    path(
+        "organisations/<uuid:organisation_id>/members/<uuid:membership_id>/",
+        organisations.member_change,
+        name="member_change",
+    ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/export.json", statements.export, name="export"),
