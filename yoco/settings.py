@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "django_filters",
     "csp",
     "yoco.core",
     "yoco.accounts",
@@ -166,6 +167,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "yoco.api.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "yoco.core.problem.problem_response",
@@ -179,7 +181,24 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
+    "OAS_VERSION": "3.1.0",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "yoco.api.schema.payload_schemas",
+    ],
+    "SERVERS": [{"url": "/"}],
+    "ENUM_NAME_OVERRIDES": {
+        "CountedRule": "yoco.contracts.models.Counted.choices",
+        "IncidentState": "yoco.incidents.models.IncidentState.choices",
+        "IncidentKind": "yoco.incidents.models.Kind.choices",
+        "YearState": "yoco.contracts.models.YearState.choices",
+        "CreditState": "yoco.credits.models.CreditState.choices",
+        "CreditBase": "yoco.contracts.models.CreditBase.choices",
+        "UnaccountedRule": "yoco.contracts.models.Unaccounted.choices",
+        "ReportSource": "yoco.incidents.models.ReportSource.choices",
+    },
 }
 
 CONTENT_SECURITY_POLICY = {
