@@ -161,7 +161,7 @@ class Command(BaseCommand):
             received_at=timezone.now(),
             source=ReportSource.SYNTHETIC.value,
         )
-        self._require(all(r.result == "created" for r in outcome.results), f"{len(reports)} synthetic reports stored")
+        self._require(all(r.status == "created" for r in outcome.results), f"{len(reports)} synthetic reports stored")
         years_close(as_of=timezone.now(), actor=None)
         credit = Credit.objects.get(year=year)
         credit_issue(credit_id=credit.pk, actor=world.issuer, reason="Demo: the synthetic first year fell short.")
