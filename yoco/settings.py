@@ -115,7 +115,7 @@ CELERY_TASK_ALWAYS_EAGER = not REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
-CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.core.tasks.tick", "schedule": 60.0}}
+CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.guarantee.tasks.tick", "schedule": 60.0}}
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
@@ -165,6 +165,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["yoco.api.throttling.KeyThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
@@ -229,4 +230,9 @@ if env.bool("TRUST_FORWARDED_PROTO", default=False):
 INGEST_MAX_BODY = 1024 * 1024
 INGEST_MAX_INFLATED = 10 * 1024 * 1024
 INGEST_MAX_REPORTS = 500
+# Requests of one key, or of one person: tokens a second, and how many may gather.
+RATE_LIMITS = {
+    "ingest": (env.float("INGEST_RATE", default=100.0), env.int("INGEST_BURST", default=1000)),
+    "read": (env.float("READ_RATE", default=20.0), env.int("READ_BURST", default=200)),
+}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
