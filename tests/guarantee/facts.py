@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from yoco.guarantee.evidence import IncidentFacts
-from yoco.guarantee.rules import Terms, Year
+from yoco.guarantee.rules import DEFAULT_TERMS, Terms, Year
 from yoco.incidents.models import Incident, IncidentState, Run
 
 START = datetime.datetime(2026, 8, 31, 22, tzinfo=datetime.UTC)  # 1 September 2026 in Madrid
@@ -92,7 +92,7 @@ def failed(started_at: datetime.datetime | None = None, **changes: Any) -> Incid
     return facts(started_at, **{**blank, **restart(started_at or at(1)), **changes})
 
 
-def year(terms: Terms | None = Terms(), **changes: Any) -> Year:
+def year(terms: Terms | None = DEFAULT_TERMS, **changes: Any) -> Year:
     """The first year of the contract of `tests.people`, open."""
     base: dict[str, Any] = {
         "id": "year-1",

@@ -255,6 +255,8 @@ def _place(
         return "not_resolved", "dispute_upheld"
     if review.excluded_for in terms.exclusions:
         return "excluded", f"excluded_{review.excluded_for}"
+    if facts.explained:
+        return "not_counted", "explained"
     counted = terms.counted(evidenced_kind(facts))
     if counted == "never":
         return "not_counted", "kind_not_counted"
