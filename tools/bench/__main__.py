@@ -104,7 +104,8 @@ def table(goals: Iterable[Goal], outcome: Outcome) -> Iterator[str]:
     for goal in goals:
         reading = outcome.readings.get(goal.key)
         if reading is None:
-            yield f"{goal.key:42} {'':10} {'':12} {goal.goal:>12} {goal.stretch:>10}  not run: {outcome.reasons[goal.key]}"
+            reason = outcome.reasons[goal.key]
+            yield f"{goal.key:42} {'':10} {'':12} {goal.goal:>12} {goal.stretch:>10}  not run: {reason}"
             continue
         low, high = min(reading.values), max(reading.values)
         yield (

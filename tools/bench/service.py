@@ -1,5 +1,5 @@
 """The service's benchmarks."""
 
-from tools.bench import years
+from tools.bench import ledger, years
 
-BENCHES = (years.BENCH,)
+BENCHES = (years.BENCH, ledger.BENCH)

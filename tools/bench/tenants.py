@@ -41,8 +41,10 @@ class Tenant:
     key_text: str
 
 
-def tenants_make(count: int, *, starts_on: datetime.date = OFFERED_FROM) -> list[Tenant]:
-    """Organisations with one contract each, for one year and guaranteed from its first day."""
+def tenants_make(count: int, *, terms: dict[str, Any] | None = None) -> list[Tenant]:
+    """Organisations with one contract each, for one year that has begun, guaranteed from its first day."""
+    ago = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=90)
+    starts_on = max(OFFERED_FROM, ago.replace(day=1))
     made = []
     for number in range(1, count + 1):
         organisation = organisation_create(name=f"Customer {number}", slug=f"customer-{number}", actor=None)
@@ -56,6 +58,7 @@ def tenants_make(count: int, *, starts_on: datetime.date = OFFERED_FROM) -> list
             ends_on=starts_on.replace(year=starts_on.year + 1),
             guarantee_from=starts_on,
             price_per_gpu_hour="2.50",
+            terms=terms,
             actor=None,
         )
         key, text = agent_key_create(
