@@ -15,8 +15,10 @@ from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
 from yoco.contracts.models import Contract
 from yoco.core.problem import problem
+from yoco.guarantee.intake import heartbeat_accept
+from yoco.guarantee.services import reports_accept
 from yoco.incidents.payload import Invalid, Unreadable, json_kind, json_read
-from yoco.incidents.services import ReportResult, heartbeat_record, reports_ingest
+from yoco.incidents.services import ReportResult
 
 
 class IngestKey(BasePermission):
@@ -73,7 +75,7 @@ class ReportsView(APIView):
                 "too_many",
                 f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
             )
-        outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=timezone.now())
+        outcome = reports_accept(contract=contract, key=key, reports=reports, received_at=timezone.now())
         results = [_result(result) for result in outcome.results]
         if all(result.status == "invalid" for result in outcome.results):
             return problem(
@@ -91,11 +93,11 @@ class HeartbeatsView(APIView):
     def post(self, request: Request) -> Response:
         _, contract = _key(request)
         try:
-            outcome = heartbeat_record(
+            missing = heartbeat_accept(
                 contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
             )
         except Invalid as refusal:
             return problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, refusal.reason, code="invalid", errors={refusal.path: refusal.reason}
             )
-        return Response({"missing": outcome.missing})
+        return Response({"missing": missing})

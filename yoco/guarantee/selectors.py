@@ -2,6 +2,7 @@
 
 import datetime
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -108,6 +109,15 @@ def year_sums(*, year_id: uuid.UUID, terms: Terms) -> Sums:
         estimated=any(row["estimates"] for row in rows),
         synthetic=any(row["synthetics"] for row in rows),
     )
+
+
+def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:
+    """The units of several years by outcome, in one query over the tally's index: what a portfolio needs."""
+    counts: dict[uuid.UUID, dict[str, int]] = {year.pk: {} for year in years}
+    rows = Placement.objects.filter(year__in=list(counts), lead=True).values_list("year_id", "outcome")
+    for year_id, outcome, n in rows.annotate(n=Count("pk")).order_by():
+        counts[year_id][outcome] = n
+    return {year_id: Tally(**found) for year_id, found in counts.items()}
 
 
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:

@@ -1,10 +1,9 @@
-"""One credit with its books, and the steps that change it: issue, approve, reverse, and paying an order with credits."""
+"""One credit with its books, and the steps that change it: issue, approve, reverse; paying an order with credits."""
 
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from allauth.account.decorators import reauthentication_required
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -25,11 +24,11 @@ from yoco.credits.selectors import (
     transactions_of_credit,
 )
 from yoco.credits.services import credit_apply, credit_approve, credit_issue, credit_reverse
-from yoco.desk.access import account_manager, desk
+from yoco.desk.access import account_manager, desk, reauthenticated
 from yoco.desk.forms import ConfirmForm, ReasonForm
 from yoco.desk.steps import step_preview
 
-PREVIEW_REASON = "–"  # the preview needs some reason to run; it is rolled back
+PREVIEW_REASON = "preview"  # the preview needs some reason to run; it is rolled back
 
 
 def credit_in_url(credit_id: uuid.UUID) -> Credit:
@@ -76,7 +75,9 @@ class Step:
 STEPS = {
     "issue": Step(
         title=_("Issue this credit"),
-        explanation=_("You confirm that the statement is right and that the credit is owed. A second person approves it."),
+        explanation=_(
+            "You confirm that the statement is right and that the credit is owed. A second person approves it."
+        ),
         button=_("Issue the credit"),
         done=_("The credit is issued. It now waits for a second person's approval."),
         run=lambda credit, actor, reason, key: credit_issue(
@@ -107,7 +108,7 @@ STEPS = {
 
 @require_http_methods(["GET", "POST"])
 @desk
-@reauthentication_required
+@reauthenticated
 def credit_step(request: HttpRequest, credit_id: uuid.UUID, step: str) -> HttpResponse:
     """GET shows what the step would post; POST does it."""
     credit, chosen = credit_in_url(credit_id), STEPS[step]
@@ -129,7 +130,7 @@ def credit_step(request: HttpRequest, credit_id: uuid.UUID, step: str) -> HttpRe
 
 @require_http_methods(["GET", "POST"])
 @desk
-@reauthentication_required
+@reauthenticated
 def order_apply(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
     """Pays an order with the contract's credits, in the order that the terms prescribe."""
     order = get_object_or_404(Order.objects.select_related("contract__organisation"), pk=order_id)

@@ -1,0 +1,322 @@
+"""A c10d process group whose members can change under the model.
+
+DDP, FSDP and user code hold one `LiveGroup` for the whole run. Inside it sits the gloo group of the current
+epoch, which is replaced when a worker is. Three states:
+
+- *loopback*: no members yet. Collectives act on this process alone, which is what a rehearsal needs.
+- *formed*: collectives run on the epoch's gloo group.
+- *broken*: the epoch is over. Collectives return at once and their results are garbage; `failed` says so,
+  and the commit gate refuses the step.
+
+Gloo cannot be aborted and can lose a wake-up when a peer dies in mid-message, so the training thread never
+waits for gloo itself: every collective returns a completion that the agent owns, and `cut` fulfils them all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from agent.wire import own_sockets
+
+Tensor = torch.Tensor
+
+
+class OwnedWork(dist._Work):
+    """A collective's completion, fulfilled by gloo or by the agent, whichever comes first."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.future: torch.futures.Future[Any] = torch.futures.Future()
+        self._result = result
+        self._done = threading.Lock()
+
+    def complete(self) -> None:
+        if self._done.acquire(blocking=False):
+            self.future.set_result(self._result)
+
+    def is_completed(self) -> bool:
+        return bool(self.future.done())
+
+    def wait(self, timeout: Any = None) -> bool:
+        self.future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:  # type: ignore[override]
+        return self.future
+
+
+class Members:
+    """The gloo group of one epoch, and the sockets that it opened."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
+        """Connects to every other member. Raises RuntimeError after `timeout` seconds."""
+        self.rank = rank
+        before = set(_socket_inodes())
+        self.gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout))
+        self._inodes = self._opened_since(before, connected=size - 1)
+        self.works: list[Any] = []
+
+    @staticmethod
+    def _opened_since(before: set[int], connected: int) -> set[int]:
+        """Inodes of the new sockets; accepts may lag behind the constructor, so wait for them a little."""
+        deadline = time.monotonic() + 0.5
+        while True:
+            fresh = set(_socket_inodes()) - before - _own_inodes()
+            if len(fresh) > connected or time.monotonic() > deadline:
+                return fresh
+            time.sleep(0.0005)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Bounds every later collective: the last line of defence behind `cut`."""
+        self.gloo._set_default_timeout(timedelta(seconds=seconds))
+
+    def shut_sockets(self) -> None:
+        """Unblock every member: gloo on both ends sees its connections end.
+
+        Works by inode because descriptor numbers are reused, and spares listening sockets: gloo terminates
+        the process when its listener fails.
+        """
+        for inode, descriptor in _socket_inodes().items():
+            if inode not in self._inodes:
+                continue
+            try:
+                sock = socket.socket(fileno=os.dup(descriptor))
+            except OSError:
+                continue
+            with sock:
+                try:
+                    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 0:
+                        sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # not connected (any more)
+
+    def is_idle(self) -> bool:
+        """Whether no thread of gloo can still write into a tensor of this epoch."""
+        self.works = [work for work in self.works if not work.is_completed()]
+        return not self.works
+
+
+class LiveGroup(dist.ProcessGroup):
+    """The process group that the model sees. See the module's text."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self._lock = threading.Lock()
+        self._state = "loopback"
+        self._members: Members | None = None
+        self._pending: set[OwnedWork] = set()
+        self._graveyard: list[Members] = []
+        self.failed = False
+        """Whether a collective since the last `begin_step` failed or was cut."""
+        self.on_break: Callable[[str], None] = lambda reason: None
+        """Called from any thread when a collective fails without `cut` having been called."""
+
+    # Membership ------------------------------------------------------------------------------------
+
+    def install(self, members: Members) -> None:
+        """Go on with the members of a new epoch. Call from the training thread, between steps."""
+        self.cut()
+        self._bury_dead()
+        with self._lock:
+            self._members, self._rank, self._state = members, members.rank, "formed"
+            self.failed = False
+
+    def begin_step(self) -> None:
+        """Forget the failures of earlier steps, unless the group is still broken."""
+        with self._lock:
+            self.failed = self._state == "broken"
+
+    def cut(self) -> None:
+        """End the epoch: complete what is outstanding, disconnect, and answer later calls with garbage."""
+        self._break(self._members)
+
+    def _break(self, members: Members | None) -> bool:
+        with self._lock:
+            if members is None or members is not self._members or self._state != "formed":
+                return False
+            self._state, self.failed = "broken", True
+            pending, self._pending = self._pending, set()
+            self._graveyard.append(members)
+        members.shut_sockets()
+        for work in pending:
+            work.complete()
+        return True
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until no collective of a dead epoch can still write; False if one is stuck after `seconds`.
+
+        A stuck one only waits for a wake-up that never comes; it does not write.
+        """
+        deadline = time.monotonic() + seconds
+        while not all(dead.is_idle() for dead in self._graveyard):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _bury_dead(self) -> None:
+        """Drop dead groups whose threads are done; the destructor of the others would block."""
+        idle = [dead for dead in self._graveyard if dead.is_idle()]
+        self._graveyard = [dead for dead in self._graveyard if dead not in idle]
+        if idle:
+            threading.Thread(target=idle.clear, name="agent-bury", daemon=True).start()
+
+    # Collectives -----------------------------------------------------------------------------------
+
+    def _issue(self, name: str, result: Any, start: Callable[[Any], Any], alone: Callable[[], None]) -> OwnedWork:
+        work = OwnedWork(result)
+        with self._lock:
+            members = self._members
+            if self._state == "formed" and not self.failed and members is not None:
+                self._pending.add(work)
+            else:
+                if self._state == "loopback":
+                    alone()
+                else:
+                    self.failed = True
+                work.complete()
+                return work
+        try:
+            inner = start(members.gloo)
+            members.works.append(inner)
+            inner.get_future().add_done_callback(lambda future: self._settle(name, members, work, future))
+        except RuntimeError as error:
+            self._fail(name, members, error)
+        if len(members.works) > 64:
+            members.is_idle()
+        return work
+
+    def _settle(self, name: str, members: Members, work: OwnedWork, future: torch.futures.Future[Any]) -> None:
+        try:
+            future.value()
+        except Exception as error:  # gloo raises RuntimeError subclasses and plain ones, by version
+            self._fail(name, members, error)
+        with self._lock:
+            self._pending.discard(work)
+        work.complete()
+
+    def _fail(self, name: str, members: Members, error: Exception) -> None:
+        if self._break(members):
+            self.on_break(f"{name}: {str(error).splitlines()[0]}")
+
+    def reduce_bucket(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
+        """Sum a DDP bucket over the members, in place; the future's value is the bucket."""
+        return self._issue("allreduce", bucket, lambda gloo: gloo.allreduce([bucket]), lambda: None).future
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.AllreduceOptions()
+        return self._issue("allreduce", tensors, lambda gloo: gloo.allreduce(tensors, opts), lambda: None)
+
+    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.BroadcastOptions()
+        return self._issue("broadcast", tensors, lambda gloo: gloo.broadcast(tensors, opts), lambda: None)
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.AllgatherOptions()
+
+        def alone() -> None:
+            for slots, value in zip(outputs, inputs, strict=True):
+                for slot in slots:
+                    slot.copy_(value)
+
+        return self._issue("allgather", outputs, lambda gloo: gloo.allgather(outputs, inputs, opts), alone)
+
+    def _allgather_base(self, output: Tensor, value: Tensor, opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.AllgatherOptions()
+
+        def alone() -> None:
+            output.view(self._size, -1).copy_(value.reshape(1, -1).expand(self._size, -1))
+
+        return self._issue("allgather", output, lambda gloo: gloo._allgather_base(output, value, opts), alone)
+
+    def _reduce_scatter_base(self, output: Tensor, value: Tensor, opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.ReduceScatterOptions()
+
+        def alone() -> None:
+            output.copy_(value.view(self._size, *output.shape)[max(self._rank, 0)])
+
+        return self._issue(
+            "reduce_scatter", output, lambda gloo: gloo._reduce_scatter_base(output, value, opts), alone
+        )
+
+    def barrier(self, opts: Any = None) -> OwnedWork:
+        opts = opts or c10d.BarrierOptions()
+        return self._issue("barrier", None, lambda gloo: gloo.barrier(opts), lambda: None)
+
+    # What c10d asks of a group -----------------------------------------------------------------------
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def getRank(self) -> int:  # noqa: N802 (c10d's name)
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802 (c10d's name)
+        return self._size
+
+    def getBackendName(self) -> str:  # noqa: N802 (c10d's name)
+        return BACKEND
+
+
+BACKEND = "yoco_live"
+
+
+def make_default_group(rank: int, size: int) -> LiveGroup:
+    """Make a loopback `LiveGroup` the process's default group (`dist.get_rank()` and so on use it).
+
+    Raises RuntimeError if the script already initialised torch.distributed.
+    """
+    if dist.is_initialized():
+        raise RuntimeError(
+            "torch.distributed is already initialised; let Agent.from_env() do it and remove "
+            "the call of init_process_group"
+        )
+    made: list[LiveGroup] = []
+
+    def create(store: Any, rank: int, size: int, timeout: Any) -> LiveGroup:
+        made.append(LiveGroup(rank, size))
+        return made[-1]
+
+    if not hasattr(dist.Backend, BACKEND.upper()):
+        dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
+    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=max(rank, 0), world_size=size)
+    group = made[-1]
+    group._rank = rank
+    return group
+
+
+def _socket_inodes() -> dict[int, int]:
+    """Inode to descriptor of every open socket of this process."""
+    found: dict[int, int] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # closed meanwhile
+        if target.startswith("socket:["):
+            found[int(target[8:-1])] = int(name)
+    return found
+
+
+def _own_inodes() -> set[int]:
+    found: set[int] = set()
+    for sock in list(own_sockets):
+        try:
+            found.add(os.fstat(sock.fileno()).st_ino)
+        except OSError:
+            continue  # closed meanwhile
+    return found

@@ -1,0 +1,130 @@
+"""One lost or left rank, from detection to the first newly committed step, as the report will state it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.reporting.incident import (
+    Attempt,
+    IncidentRecord,
+    Kind,
+    Phases,
+    Progress,
+    Signal,
+    Spare,
+    State,
+    StateSource,
+    Trigger,
+    Where,
+    new_incident_id,
+)
+from agent.wire import Message
+
+DIGEST_ALGORITHM = "xxh3-128-tree-4MiB"  # xxh3-128 over the xxh3-128 of 4 MiB segments
+"""What `agent.transport` computes on both ends of a transfer."""
+
+
+class Incident:
+    """Collects the evidence of one incident; `record` is what is known now."""
+
+    def __init__(
+        self,
+        *,
+        kind: Kind,
+        signal: Signal,
+        node: str,
+        rank: int,
+        lost: str,
+        started_at: datetime,
+        detected_at: datetime,
+        detail: dict[str, Any],
+        xid: int | None = None,
+        gpu_uuid: str | None = None,
+        root_event_id: str | None = None,
+    ) -> None:
+        self.record = IncidentRecord(
+            incident_id=new_incident_id(),
+            kind=kind,
+            trigger=Trigger(signal=signal, xid=xid, detail=detail),
+            where=Where(node=node, rank=rank, gpu_uuid=gpu_uuid),
+            phases=Phases(started_at=started_at, detected_at=detected_at),
+            root_event_id=root_event_id,
+        )
+        self.rank = rank
+        self.lost = lost
+        """The worker that was lost or left."""
+        self.holder: str | None = None
+        """The spare that takes over in the attempt under way."""
+
+    def ended_how(self, how: str) -> None:
+        """The kernel's word on the lost process."""
+        trigger = self.record.trigger
+        self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, "how": how}))
+
+    def quiesced(self, version: int, samples: int, step_seconds: float | None) -> None:
+        """All survivors stand still at `version`, the last committed step."""
+        self._phases(quiesced_at=datetime.now(UTC))
+        self.record = replace(
+            self.record,
+            progress=Progress(
+                last_committed_step=version,
+                samples_before=samples,
+                checkpoint_loaded=False,
+                step_seconds=step_seconds,
+            ),
+        )
+
+    def spare_assigned(self, worker: str, node: str) -> None:
+        """A spare is there to take the rank."""
+        self.holder = worker
+        self._phases(spare_ready_at=datetime.now(UTC))
+        self.record = replace(self.record, spare=Spare(node=node, origin="pool"))
+
+    def state_moved(self, ready: Message, source: StateSource) -> None:
+        """The spare holds the state and has verified it."""
+        self._phases(
+            state_moved_at=datetime.fromisoformat(ready["moved_at"]),
+            state_verified_at=datetime.fromisoformat(ready["verified_at"]),
+        )
+        self.record = replace(
+            self.record,
+            state=State(
+                source=source,
+                bytes=ready["bytes"],
+                digest_algorithm=DIGEST_ALGORITHM,
+                digest_sent=ready["digest_sent"],
+                digest_received=ready["digest_received"],
+            ),
+        )
+
+    def attempt_ended(self, outcome: str, reason: str | None = None) -> None:
+        """One try at recovery is over, for better or worse."""
+        attempt = Attempt(at=datetime.now(UTC), outcome=outcome, reason=reason)
+        self.record = replace(self.record, attempts=(*self.record.attempts, attempt))
+
+    def resumed(self) -> None:
+        """All members were told to go on; the step in flight is redone from here."""
+        self._phases(resumed_at=datetime.now(UTC))
+
+    def resolved(self, version: int | None, samples: int | None) -> None:
+        """Training went on: `version` is the first step committed afterwards (None: none was left to do)."""
+        progress = self.record.progress or Progress()
+        per_step = None if samples is None else samples - (progress.samples_before or 0)
+        self.record = replace(
+            self.record,
+            progress=replace(
+                progress, first_step_after=version, samples_after=samples, samples_per_step=per_step
+            ),
+            resolution="live_migration",
+        )
+        self.attempt_ended("resumed")
+
+    def abandoned(self, reason: str) -> None:
+        """Training cannot go on."""
+        self.attempt_ended("abandoned", reason)
+        self.record = replace(self.record, resolution="abandoned")
+
+    def _phases(self, **times: datetime) -> None:
+        self.record = replace(self.record, phases=replace(self.record.phases, **times))

@@ -1,0 +1,190 @@
+"""The members of a run as the coordinator knows them, and the connections to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.wire import Message, PeerRefused, admit_stream, receive_message, write_message
+
+
+@dataclass
+class Member:
+    """One worker process: active where it holds a rank, otherwise a spare."""
+
+    worker: str
+    node: str
+    rank: int | None
+    first_rank: int | None = None
+    """The rank it was started with."""
+    pid: int = 0
+    alive: bool = True
+    registered: bool = False
+    """It has rehearsed and can take part."""
+    writer: asyncio.StreamWriter | None = None
+    facts: Message = field(default_factory=dict)
+    """What it introduced itself with: addresses, layout, initial state."""
+    version: int = 0
+    prepared: bool = False
+    samples: int = 0
+    stopped_in: int = 0
+    """The latest epoch for which it reported that it stands still."""
+    ready_in: int = 0
+    done: bool = False
+    leaving: bool = False
+    heard: float = field(default_factory=time.monotonic)
+
+    def tell(self, message: Message) -> None:
+        if self.writer is not None:
+            write_message(self.writer, message)
+
+
+@dataclass
+class Node:
+    """A launcher on a host: it starts, watches and ends the workers there."""
+
+    name: str
+    writer: asyncio.StreamWriter
+
+    def tell(self, message: Message) -> None:
+        write_message(self.writer, message)
+
+
+Handler = Callable[["Member", Message], None]
+
+
+class Roster:
+    """Accepts connections, keeps members up to date, and says what changed."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self.members: dict[str, Member] = {}
+        self.nodes: dict[str, Node] = {}
+        self.changed = asyncio.Event()
+        self.on_message: Handler = lambda member, message: None
+        """A message of a registered worker."""
+        self.on_node: Callable[[Node, Message], None] = lambda node, message: None
+        self.on_silence: Callable[[Member, str], None] = lambda member, reason: None
+        """The connection of a live worker ended."""
+        self.on_node_lost: Callable[[Node], None] = lambda node: None
+        self.on_request: Callable[[Message], Message] = lambda message: {"type": "unknown"}
+        """A request from the command line; returns the answer."""
+
+    def active(self) -> list[Member]:
+        """Live members that hold a rank, by rank."""
+        holders = [member for member in self.members.values() if member.alive and member.rank is not None]
+        return sorted(holders, key=lambda member: member.rank or 0)
+
+    def spares(self) -> list[Member]:
+        """Live members that could take a rank now."""
+        return [
+            member
+            for member in self.members.values()
+            if member.alive and member.rank is None and member.registered and member.writer is not None
+        ]
+
+    async def wait(self, predicate: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait until `predicate` holds; False after `seconds`. One waiter at a time."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self.changed.clear()
+            if predicate():
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self.changed.wait()
+
+    # Connections -----------------------------------------------------------------------------------------
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        try:
+            await admit_stream(reader, writer, self._secret)
+            first = await receive_message(reader)
+            if first["type"] == "node":
+                await self._serve_node(first, reader, writer)
+            elif first["type"] == "worker":
+                await self._serve_worker(first, reader, writer)
+            else:
+                write_message(writer, self.on_request(first))
+                await writer.drain()
+        except (OSError, TimeoutError, EOFError, PeerRefused, asyncio.CancelledError):
+            pass  # a stranger, a peer that went away (noted where it matters), or the end of the run
+        finally:
+            writer.close()
+
+    async def _serve_node(
+        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        node = self.nodes[hello["node"]] = Node(hello["node"], writer)
+        for worker, facts in hello["workers"].items():
+            self.add(worker, node.name, facts["rank"], facts["pid"])
+        self.changed.set()
+        try:
+            while True:
+                message = await receive_message(reader)
+                self.on_node(node, message)
+                self.changed.set()
+        finally:
+            if self.nodes.get(node.name) is node:
+                del self.nodes[node.name]
+                self.on_node_lost(node)
+                self.changed.set()
+
+    def add(self, worker: str, node: str, rank: int | None, pid: int) -> Member:
+        """A worker was started."""
+        member = self.members.setdefault(worker, Member(worker, node, rank, rank))
+        member.pid = pid
+        return member
+
+    async def _serve_worker(
+        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        name = hello["worker"]
+        await self.wait_known(name)
+        member = self.members.get(name)
+        if member is None or not member.alive:
+            write_message(writer, {"type": "abandon", "reason": f"worker {name} is no member any more"})
+            await writer.drain()
+            return
+        member.writer, member.facts, member.registered = writer, hello, True
+        member.version, member.prepared = hello["version"], hello["prepared"]
+        member.samples, member.done = hello["samples"], hello["done"]
+        self.on_message(member, hello)
+        self.changed.set()
+        try:
+            while True:
+                message = await receive_message(reader)
+                member.heard = time.monotonic()
+                self.on_message(member, message)
+                self.changed.set()
+        except (OSError, EOFError) as error:
+            if member.writer is writer:
+                member.writer = None
+                if member.alive:
+                    self.on_silence(member, str(error) or "the connection ended")
+                self.changed.set()
+
+    async def wait_known(self, worker: str) -> None:
+        """A worker may introduce itself before its node has told of it."""
+        for _ in range(500):
+            if worker in self.members:
+                return
+            await asyncio.sleep(0.01)
+
+    def tell_all(self, message: Message, members: Iterator[Member] | list[Member]) -> None:
+        for member in members:
+            member.tell(message)
+
+
+def address_of(member: Member, kind: str) -> list[Any]:
+    """`kind` is `state` or `store`; where peers reach that service of the member."""
+    address: list[Any] = member.facts[kind]
+    return address

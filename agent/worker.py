@@ -1,0 +1,349 @@
+"""A worker's side of the control plane: it stops, moves state, regroups and resumes as the coordinator plans.
+
+Three kinds of threads stand beside the training thread: one listens to the coordinator, one serves state to
+peers, and each plan is carried out on a thread of its own, so that a newer plan never waits for an older one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from agent import faults
+from agent.commit import CommitPoint, WaitTooLong
+from agent.group import LiveGroup, Members
+from agent.reporting.incident import rfc3339
+from agent.journal import Entry, Journal
+from agent.settings import WorkerSettings, job_secret
+from agent.state import Registry
+from agent.transport import Moved, Offer, SourceFailed, Transfer
+from agent.wire import Link, Message, admit, dial, parse_address, receive_exactly
+
+HEARTBEAT_SECONDS = 0.5
+FORM_SECONDS = 20.0
+"""How long gloo may take to connect the members; a dead one is noticed earlier by the coordinator."""
+
+
+class Worker:
+    """This process as a member (or spare) of the run."""
+
+    def __init__(self, settings: WorkerSettings, group: LiveGroup, registry: Registry) -> None:
+        self.settings = settings
+        self.rank = settings.rank
+        self.group = group
+        self.registry = registry
+        self.journal = Journal()
+        self.commit = CommitPoint(on_commit=self.journal.advance)
+        self.finished = False
+        """The coordinator has said that all ranks have made their last step."""
+        self.promoted = False
+        """State was received since the training thread last looked."""
+        self._secret = job_secret()
+        self._formed: dict[int, Members] = {}
+        self._plan_epoch = 0
+        self._link: Link | None = None
+        self._offer: tuple[tuple[int, int], Offer] | None = None
+        self._offer_lock = threading.Lock()
+        self._transfer: Transfer | None = None
+        self._receiving = threading.Lock()
+        self._hello: Callable[[], Message] = dict
+        self._store = dist.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
+        self._listener = socket.create_server((settings.host, 0))
+        group.on_break = self._suspect
+
+    # Towards the coordinator -----------------------------------------------------------------------------
+
+    def register(self, hello: Callable[[], Message]) -> None:
+        """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
+        self._hello = hello
+        self._connect()
+        for target, name in ((self._listen, "listen"), (self._serve, "serve"), (self._beat, "beat")):
+            threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + self.settings.limits.coordinator
+        address = parse_address(self.settings.coordinator)
+        while True:
+            try:
+                link = Link(dial(address, self._secret))
+                link.send(self._introduction())
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise WaitTooLong(
+                        f"worker {self.settings.worker} cannot reach the coordinator at "
+                        f"{self.settings.coordinator}: {error}"
+                    ) from error
+                time.sleep(0.1)
+            else:
+                self._link = link
+                return
+
+    def _introduction(self) -> Message:
+        standing = self.commit.standing()
+        return {
+            "type": "worker",
+            "worker": self.settings.worker,
+            "pid": os.getpid(),
+            "node": self.settings.node,
+            "rank": self.rank,
+            "epoch": self._plan_epoch,
+            "version": standing.version,
+            "prepared": standing.prepared,
+            "samples": self.journal.samples,
+            "state": [self.settings.host, self._listener.getsockname()[1]],
+            "store": [self.settings.host, self._store.port],
+            **self._hello(),
+        }
+
+    def tell(self, message: Message) -> None:
+        """Send to the coordinator; while it is away the message is dropped, the next introduction covers it."""
+        link = self._link
+        if link is not None:
+            with contextlib.suppress(OSError):
+                link.send(message)
+
+    def _suspect(self, reason: str) -> None:
+        self.tell({"type": "suspect", "epoch": self._plan_epoch, "reason": reason})
+
+    def _beat(self) -> None:
+        while not self.finished:
+            standing = self.commit.standing()
+            self.tell({"type": "beat", "version": standing.version, "phase": standing.phase})
+            time.sleep(HEARTBEAT_SECONDS)
+
+    # From the coordinator --------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                assert self._link is not None
+                self._obey(self._link.receive())
+            except OSError:
+                if self.finished:
+                    return
+                try:
+                    self._connect()
+                except WaitTooLong as error:
+                    print(f"agent: {error}; this worker stops", file=sys.stderr, flush=True)
+                    os._exit(1)
+
+    def _obey(self, message: Message) -> None:
+        match message["type"]:
+            case "stop":
+                standing = self.commit.stop(message["epoch"])
+                self.group.cut()
+                self.tell(
+                    {
+                        "type": "stopped",
+                        "epoch": message["epoch"],
+                        "version": standing.version,
+                        "prepared": standing.prepared,
+                        "samples": self.journal.samples,
+                    }
+                )
+            case "plan":
+                self._plan_epoch = message["epoch"]
+                if self.settings.worker not in message["ranks"]:
+                    return  # this worker leaves; it only serves its state
+                threading.Thread(target=self._carry_out, args=(message,), daemon=True).start()
+            case "resume":
+                if message["epoch"] == self._plan_epoch:
+                    self.commit.resume(message["epoch"])
+            case "pause":
+                self.commit.pause_at(message["version"])
+            case "finish":
+                self.finished = True
+                self.commit.resume(sys.maxsize)
+            case "abandon":
+                print(f"agent: {message['reason']}", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def _carry_out(self, plan: Message) -> None:
+        """Do this worker's part of a plan and say so, or say why not."""
+        epoch = plan["epoch"]
+        report: Message = {"type": "ready", "epoch": epoch}
+        try:
+            ranks: dict[str, int] = plan["ranks"]
+            rank = ranks[self.settings.worker]
+            forming = _Forming(self, plan, rank)
+            if self.settings.worker in plan["targets"]:
+                moved = self._receive(plan)
+                report |= {
+                    "source": moved.source,
+                    "bytes": moved.bytes,
+                    "digest_sent": moved.digest_sent,
+                    "digest_received": moved.digest_received,
+                    "moved_at": rfc3339(moved.moved_at),
+                    "verified_at": rfc3339(moved.verified_at),
+                }
+            else:
+                self._rule(plan)
+            members = forming.result()
+            if epoch == self._plan_epoch:
+                self.rank, self._formed = rank, {epoch: members}
+                faults.at("ready")
+        except SourceFailed as error:
+            report = {"type": "failed", "epoch": epoch, "reason": str(error), "damaged": error.damaged}
+        except Exception as error:  # whatever it was, the coordinator must know and choose another way
+            report = {"type": "failed", "epoch": epoch, "reason": f"{type(error).__name__}: {error}"}
+        if epoch == self._plan_epoch:
+            self.tell(report)
+
+    def _rule(self, plan: Message) -> None:
+        """Settle a step in doubt as the plan says."""
+        standing = self.commit.standing()
+        if standing.prepared and standing.version + 1 == plan["version"]:
+            self.journal.receive(self._fetch_journal(plan), committed=True)
+            self.commit.rule(commit=True)
+        elif standing.version == plan["version"]:
+            self.commit.rule(commit=False)
+            if plan["version"] == 0:
+                self.journal.entries = _initial(plan)
+        else:
+            raise RuntimeError(f"this worker is at step {standing.version}, the plan at {plan['version']}")
+
+    def _receive(self, plan: Message) -> Moved:
+        if self._transfer is not None:
+            self._transfer.cancel()
+        # Two transfers must never write into the same tensors: the older one may bring another version.
+        if not self._receiving.acquire(timeout=FORM_SECONDS):
+            raise RuntimeError("an earlier transfer does not end")
+        try:
+            return self._receive_alone(plan)
+        finally:
+            self._receiving.release()
+
+    def _receive_alone(self, plan: Message) -> Moved:
+        self._transfer = transfer = Transfer(
+            self.registry,
+            [(name, (host, port)) for name, (host, port) in plan["sources"]],
+            secret=self._secret,
+            epoch=plan["epoch"],
+            version=plan["version"],
+            streams=self.settings.streams,
+        )
+        moved = transfer.run()
+        entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
+        self.journal.receive(entries, committed=False)
+        self.commit.adopt(plan["version"])
+        self.promoted = True
+        return moved
+
+    def _fetch_journal(self, plan: Message) -> list[Entry]:
+        failure: OSError = SourceFailed("no worker holds the journal")
+        for name, (host, port) in plan["sources"]:
+            try:
+                link = Link(dial((host, port), self._secret))
+                link.sock.settimeout(FORM_SECONDS)
+                link.send({"type": "journal", "epoch": plan["epoch"], "version": plan["version"]})
+                answer = link.receive()
+                if answer["type"] != "journal":
+                    raise SourceFailed(f"{name} cannot serve the journal: {answer.get('reason')}")
+                data = receive_exactly(link.sock, answer["size"])
+                link.close()
+                return Journal.parse(data)
+            except OSError as error:
+                failure = error
+        raise SourceFailed(f"no worker could send the journal: {failure}")
+
+    # For the training thread -----------------------------------------------------------------------------
+
+    def join_epoch(self, epoch: int) -> bool:
+        """Install the members that were connected for `epoch`. Training thread, between steps.
+
+        False if a newer plan has already replaced them.
+        """
+        members = self._formed.pop(epoch, None)
+        if members is None:
+            return False
+        self.group.wait_idle(0.2)
+        self.group.install(members)
+        return True
+
+    # Towards peers ---------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            sock, _ = self._listener.accept()
+            threading.Thread(target=self._serve_peer, args=(sock,), daemon=True).start()
+
+    def _serve_peer(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError, KeyError), sock:
+            admit(sock, self._secret)
+            link = Link(sock)
+            request = link.receive()
+            epoch, version = request["epoch"], request["version"]
+
+            def is_current() -> bool:
+                return epoch == self._plan_epoch and self.commit.stopped and self.commit.version == version
+
+            # The plan may reach the receiver before it reaches this worker.
+            deadline = time.monotonic() + FORM_SECONDS
+            while self._plan_epoch < epoch and time.monotonic() < deadline:
+                time.sleep(0.001)
+            servable = self.commit.wait_servable(version, FORM_SECONDS)
+            if not servable or not is_current():
+                reason = f"it is at version {self.commit.version} in epoch {self._plan_epoch}"
+                link.send({"type": "refused", "reason": reason})
+            elif request["type"] == "journal":
+                data = self.journal.to_bytes()
+                link.send({"type": "journal", "size": len(data)})
+                sock.sendall(data)
+            else:
+                offer = self._current_offer(epoch, version)
+                link.send({"type": "offer", "manifest": offer.manifest, "small": len(offer.small)})
+                offer.serve(link, is_current)
+
+    def _current_offer(self, epoch: int, version: int) -> Offer:
+        with self._offer_lock:
+            if self._offer is None or self._offer[0] != (epoch, version):
+                self._offer = ((epoch, version), Offer(self.registry))
+            return self._offer[1]
+
+    def drop_offer(self) -> None:
+        """Training goes on: what was offered is about to change."""
+        with self._offer_lock:
+            self._offer = None
+
+
+class _Forming:
+    """Connecting to the other members of a plan on a thread of its own, beside the transfer of state."""
+
+    def __init__(self, worker: Worker, plan: Message, rank: int) -> None:
+        self._members: Members | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(worker, plan, rank), daemon=True)
+        self._thread.start()
+
+    def _run(self, worker: Worker, plan: Message, rank: int) -> None:
+        try:
+            faults.at("form")
+            host, port = plan["store"]
+            # One client for each epoch: a client blocked on a dead member's key must not delay the next.
+            client = dist.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
+            store = dist.PrefixStore(f"epoch-{plan['epoch']}", client)
+            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS)
+            self._members.set_timeout(worker.settings.limits.hang)
+        except Exception as error:  # torch raises several kinds here
+            self._error = error
+
+    def result(self) -> Members:
+        self._thread.join(2 * FORM_SECONDS)
+        if self._members is None:
+            raise RuntimeError(f"the members could not connect: {self._error or 'time ran out'}")
+        return self._members
+
+
+def _initial(plan: Message) -> list[Entry]:
+    return [Entry.from_bytes(bytes.fromhex(text)) for text in plan["initial"]]
+
+
