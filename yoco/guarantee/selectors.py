@@ -14,9 +14,18 @@ from yoco.guarantee.facts import contract_years, incident_facts, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.placements import reviews_decided
 from yoco.guarantee.report import Information, KindShare, StatementRef, WasteSums, YearReport, YearSummary
-from yoco.guarantee.tally import report_compute, year_rules
+from yoco.guarantee.tally import report_compute, year_rules, year_verdict, years_tally
 from yoco.incidents.models import Dispute, Exclusion, Incident
 from yoco.waste.model import IncidentWaste, WasteInput, incident_waste
+
+__all__ = [
+    "incident_placement",
+    "year_export",
+    "year_report",
+    "year_rules",
+    "year_verdict",
+    "years_tally",
+]
 
 
 def year_report(*, year: ContractYear, as_of: datetime.datetime | None = None) -> YearReport:
