@@ -1,7 +1,7 @@
 """Keeps locale/es/LC_MESSAGES/django.po in step with the source, without any program outside Python.
 
-`python -m tools.translations` adds new messages, drops those that are gone and lists what lacks a translation (exit status 1).
-`make translations` compiles; the suite fails on a message that is missing, empty or fuzzy.
+`python -m tools.translations` adds new messages, drops those that are gone and lists what lacks a translation (then its
+exit status is 1). `make translations` compiles; the suite fails on a message that is missing, empty or fuzzy.
 """
 
 import re
@@ -39,7 +39,9 @@ class Message:
 def messages_in_source() -> dict[Message, set[str]]:
     """Every translatable text of the service with the files that hold it."""
     found: dict[Message, set[str]] = {}
-    for path in sorted([*ROOT.glob("yoco/**/*.py"), *ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/**/*.txt")]):
+    for path in sorted(
+        [*ROOT.glob("yoco/**/*.py"), *ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/**/*.txt")]
+    ):
         for message in _messages_of(path):
             found.setdefault(message, set()).add(str(path.relative_to(ROOT)))
     return found
@@ -48,7 +50,7 @@ def messages_in_source() -> dict[Message, set[str]]:
 def _messages_of(path: Path) -> Iterator[Message]:
     text = path.read_text()
     if path.suffix != ".py":
-        # Django turns a template into calls of gettext amid blanked-out text; in parentheses that is tokenisable Python.
+        # Django turns a template into gettext calls amid blanked-out text; in parentheses that is tokenisable Python.
         calls = re.sub(r"[^\S\n]+", " ", templatize(text, origin=str(path)))
         text = f"(\n{calls}\n)"
     for _line, found, _comments, context in extract("python", BytesIO(text.encode()), keywords=KEYWORDS):
@@ -84,13 +86,20 @@ def update(catalogue: polib.POFile, source: dict[Message, set[str]]) -> None:
     catalogue.extend(sorted(entries, key=lambda entry: (entry.msgid.casefold(), entry.msgid, entry.msgctxt or "")))
 
 
+def catalogues_compile() -> None:
+    """Writes the binary form that Django reads, if the text is newer."""
+    binary = CATALOGUE.with_suffix(".mo")
+    if not binary.exists() or binary.stat().st_mtime < CATALOGUE.stat().st_mtime:
+        polib.pofile(str(CATALOGUE)).save_as_mofile(str(binary))
+
+
 def main() -> int:
     catalogue = polib.pofile(str(CATALOGUE), wrapwidth=118)
     update(catalogue, messages_in_source())
     catalogue.save()
     missing = incomplete(catalogue)
     for entry in missing:
-        print(f"lacks a translation: {entry.msgid!r}")  # noqa: T201
+        print(f"lacks a translation: {entry.msgid!r}")
     return 1 if missing else 0
 
 

@@ -4,7 +4,6 @@ from django.urls import include, path
 
 urlpatterns = [
     path("accounts/", include("allauth.account.urls")),
-    path("i18n/", include("django.conf.urls.i18n")),
     path("api/v1/", include("yoco.api.urls")),
     path("desk/", include("yoco.desk.urls")),
     path("", include("yoco.portal.urls")),

@@ -21,13 +21,13 @@ from agent.health.xids import KernelXid, kernel_line_read, sxid_judge, xid_judge
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `health`; it sets `run`, a function from the arguments to an exit status."""
+    """Register `health`; it sets `command`, a function from the arguments to an exit status."""
     health = subparsers.add_parser("health", help="print GPU health: ECC, rows, heat, power, NVLink, XIDs")
     health.add_argument("--json", action="store_true", help="print readings and verdicts as JSON lines")
     health.add_argument("--kernel-log", type=Path, default=KERNEL_LOG, metavar="FILE", help=f"({KERNEL_LOG})")
     health.add_argument("--watch", type=float, metavar="SECONDS", help="then watch for so long, print verdicts")
     health.add_argument("--poll", type=float, default=10.0, metavar="SECONDS", help="between readings (10)")
-    health.set_defaults(run=_health_run)
+    health.set_defaults(command=_health_run)
 
 
 def _health_run(arguments: argparse.Namespace) -> int:

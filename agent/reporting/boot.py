@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ log = logging.getLogger("agent.reporting")
 
 ACKNOWLEDGING = frozenset({"created", "duplicate", "conflict", "invalid"})
 """Answers after which a report need not be sent again."""
+
+
+INVALID_AGAIN_S = 600.0
+"""An invalid report that the service misses is tried again after so long: a clock ahead of time is right later."""
 
 
 @dataclass(slots=True)
@@ -87,6 +92,7 @@ class Boot:
         self.pending: set[int] = set()
         self.short: set[int] = set()
         self.answers: dict[int, dict[str, Any]] = {}
+        self._invalid_until: dict[int, float] = {}
         self.runs_ended: dict[int, Place] = {}
         self.runs_ended_pending: set[int] = set()
         self.segments: list[SegmentSummary] = []
@@ -172,6 +178,8 @@ class Boot:
                 del self.reports[seq]
             answer = {"status": status} if reason is None else {"status": status, "reason": reason}
             self.answers[seq] = answer
+            if status == "invalid":
+                self._invalid_until[seq] = time.monotonic() + INVALID_AGAIN_S
             self._answer_write(FrameKind.REPORT_ANSWERED, seq, json.dumps(answer).encode())
 
     def run_ended_answered(self, number: int) -> None:
@@ -196,11 +204,14 @@ class Boot:
         """Send again what the service says is missing: (reports queued again, reports no longer held)."""
         with self.guard:
             again = gone = 0
+            now = time.monotonic()
+            invalid = {seq for seq, until in self._invalid_until.items() if now < until}
             for first, last in ranges:
                 held = {seq for seq in self.reports if first <= seq <= last}
-                again += len(held - self.pending)
                 gone += max(0, last - first + 1 - len(held))
-                self.pending |= held
+                fresh = held - self.pending - invalid
+                again += len(fresh)
+                self.pending |= fresh
             return again, gone
 
     def segments_drop(self, *, keep_bytes: int) -> None:

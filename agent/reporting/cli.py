@@ -63,19 +63,19 @@ def spool_flush(root: Path, *, url: str, key: str | None, timeout_s: float) -> t
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `spool`; each command sets `run`, a function from the arguments to an exit status."""
+    """Register `spool`; each sets `command`, a function from the arguments to an exit status."""
     spool = subparsers.add_parser("spool", help="look into the spool of reports, or send what is left in it")
     verbs = spool.add_subparsers(dest="verb", required=True)
     status = verbs.add_parser("status", help="what is in the spool, and what the service answered")
     status.add_argument("dir", type=Path, metavar="DIR", help="the spool's directory")
     status.add_argument("--json", action="store_true", help="print JSON, one object per boot")
-    status.set_defaults(run=_status_run)
+    status.set_defaults(command=_status_run)
     flush = verbs.add_parser("flush", help="send what an agent that is gone has left in the spool")
     flush.add_argument("dir", type=Path, metavar="DIR", help="the spool's directory")
     flush.add_argument("--url", required=True, help="root of the service, such as https://yoco.example")
     flush.add_argument("--key-env", metavar="NAME", help="environment variable that holds the agent key")
     flush.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="give up after (60)")
-    flush.set_defaults(run=_flush_run)
+    flush.set_defaults(command=_flush_run)
 
 
 def _status_run(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,9 @@ from typing import Any, Literal
 
 from uuid_utils import uuid7
 
+ATTEMPTS, OUTCOME_CHARACTERS, REASON_CHARACTERS = 100, 200, 1000
+NESTING = 20
+
 Kind = Literal["unplanned", "preventive", "planned"]
 Signal = Literal["process_exit", "heartbeat_lost", "hang", "xid", "ecc", "thermal", "power", "link", "operator"]
 StateSource = Literal["replica", "leaving_worker", "redundant_shard", "storage"]
@@ -147,32 +150,50 @@ class IncidentRecord:
     root_event_id: str | None = None
 
     def payload(self) -> dict[str, Any]:
-        """The record as JSON-ready values. Raises ValueError where a time has no zone."""
-        body: dict[str, Any] = _plain(self)
+        """The record as JSON-ready values, within the service's limits. Raises ValueError where a time has no zone.
+
+        Of the attempts the last hundred are told, and long texts are cut: a report must not be refused for these.
+        """
+        body: dict[str, Any] = _plain(self, 0)
+        body["attempts"] = [
+            dict(
+                attempt,
+                outcome=attempt["outcome"][:OUTCOME_CHARACTERS],
+                reason=attempt["reason"] and attempt["reason"][:REASON_CHARACTERS],
+            )
+            for attempt in body["attempts"][-ATTEMPTS:]
+        ]
         return body
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, datetime):
-        return rfc3339(value)
-    return json_value(value)
-
-
 def json_value(value: Any) -> Any:
-    """`value` in types that every JSON parser reads back alike.
+    """`value` in types that every JSON parser and database takes and reads back alike.
 
-    NaN, infinities, integers beyond 64 bits and unknown types become text; lone surrogates become `?`.
+    NaN, infinities, integers beyond 64 bits and unknown types become text; lone surrogates and U+0000 become `?`;
+    what lies deeper than twenty levels is left out, and a text says so.
     """
+    return _plain(value, 0)
+
+
+def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if not isinstance(value, (Mapping, list, tuple)) and not is_dataclass(value):
+        return _text(value)
+    if depth == NESTING:
+        return "nested too deeply"
     if isinstance(value, Mapping):
-        return {json_value(str(key)): _plain(item) for key, item in value.items()}
+        return {_text(key): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value).encode("utf-8", "replace").decode("utf-8")
+        return [_plain(item, depth + 1) for item in value]
+    return {item.name: _plain(getattr(value, item.name), depth + 1) for item in fields(value)}
+
+
+def _text(value: Any) -> str:
+    return str(value).encode("utf-8", "replace").decode("utf-8").replace("\0", "?")

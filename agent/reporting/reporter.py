@@ -145,7 +145,8 @@ class IncidentReporter:
 
             return self._appended(self._boot.report_append(build))
         except Exception:
-            log.exception("A report could not be written: %s %r", report_type, record)
+            incident_id = getattr(record, "incident_id", None)
+            log.exception("A report (%s of incident %s) could not be written.", report_type, incident_id)
             return False
 
     def _appended(self, durability: Durability) -> bool:

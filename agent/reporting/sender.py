@@ -70,6 +70,7 @@ class Sender:
         self._told_to_wait_until = 0.0
         self._batch_reports = BATCH_REPORTS
         self._refused: set[tuple[str, int]] = set()
+        self._told_gone: list[tuple[int, int]] = []
         self._thread = Thread(target=self._run, name="report-sender", daemon=True)
 
     # Called by the agent's threads; none of these waits for the network, except flush and close.
@@ -174,9 +175,8 @@ class Sender:
             self._adopt_at = self._last_attempt + ADOPT_EVERY_S
         refusal: Refusal | None = None
         try:
-            refusal = self._reports_send()
-            self._runs_ended_send()
-            self._heartbeats_send()
+            lesser = [self._reports_send(), self._runs_ended_send(), self._heartbeats_send()]
+            refusal = next((found for found in lesser if found is not None), None)
         except Refusal as error:
             refusal = error
         if refusal is None:
@@ -253,43 +253,52 @@ class Sender:
                 size += len(body) + 1
         return batch
 
-    def _runs_ended_send(self) -> None:
+    def _runs_ended_send(self) -> Refusal | None:
+        """Send every last heartbeat; one that the service will not have now is kept. Raises as `_reports_send`."""
+        lesser: Refusal | None = None
         for boot in self._boots():
             with boot.guard:
                 waiting = [(number, boot.runs_ended[number]) for number in sorted(boot.runs_ended_pending)]
             for number, place in waiting:
-                self._heartbeat_send(boot, json.loads(place.read()))
-                boot.run_ended_answered(number)
+                try:
+                    self._heartbeat_send(boot, json.loads(place.read()))
+                except Refusal as refusal:
+                    if not refusal.content_refused:
+                        raise
+                    lesser = refusal
+                else:
+                    boot.run_ended_answered(number)
+        return lesser
 
-    def _heartbeats_send(self) -> None:
+    def _heartbeats_send(self) -> Refusal | None:
+        """Send the newest heartbeat of each run that is due; one that is refused gives way to the next."""
+        lesser: Refusal | None = None
         now = time.monotonic()
         with self._changed:
             due = [beat for run, beat in self._heartbeats.items() if self._heartbeat_due.get(run, 0.0) <= now]
         for beat in due:
             run_id = beat["run_id"]
-            introduced = run_id in self._introduced
-            self._heartbeat_send(
-                self._live,
-                {name: value for name, value in beat.items() if name != "workload" or not introduced},
-            )
-            with self._changed:
+            bare = {name: value for name, value in beat.items() if name != "workload"}
+            try:
+                self._heartbeat_send(self._live, bare if run_id in self._introduced else beat)
                 self._introduced.add(run_id)
+            except Refusal as refusal:
+                if not refusal.content_refused:
+                    raise
+                lesser = refusal
+            with self._changed:
                 self._heartbeat_due[run_id] = time.monotonic() + self._heartbeat_interval_s
                 if self._heartbeats.get(run_id) is beat:
                     del self._heartbeats[run_id]
+        return lesser
 
     def _heartbeat_send(self, boot: Boot | None, beat: dict[str, Any]) -> None:
-        try:
-            missing = self._client.heartbeat_post(beat)
-        except Refusal as refusal:
-            if not refusal.content_refused:
-                raise
-            log.error("A heartbeat of run %s is dropped: %s", beat["run_id"], refusal)
-            return
+        missing = self._client.heartbeat_post(beat)
         if boot is None or not missing:
             return
         again, gone = boot.reports_wanted(missing)
-        if gone:
+        if gone and missing != self._told_gone:
+            self._told_gone = missing
             log.error(
                 "The service asks for %d report(s) of boot %s that this spool no longer holds: %s.",
                 gone,

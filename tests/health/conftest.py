@@ -83,7 +83,7 @@ class Machine:
         script = (
             "import argparse, sys; from agent.health.cli import add_commands\n"
             "parser = argparse.ArgumentParser(prog='agent'); add_commands(parser.add_subparsers(required=True))\n"
-            "arguments = parser.parse_args(); sys.exit(arguments.run(arguments))"
+            "arguments = parser.parse_args(); sys.exit(arguments.command(arguments))"
         )
         return subprocess.run(
             [sys.executable, "-c", script, "health", "--kernel-log", str(self.kernel_log), *arguments],

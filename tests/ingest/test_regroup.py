@@ -7,8 +7,8 @@ from tests.ingest.reports import report
 from tests.people import World
 from yoco.core.models import AuditEntry
 from yoco.core.problem import DomainError
+from yoco.guarantee.intake import incident_split, incidents_merge, regrouping_revert
 from yoco.incidents.models import Incident, Regrouping, RootEvent
-from yoco.incidents.services import incident_split, incidents_merge, regrouping_revert
 
 
 @pytest.fixture
@@ -18,14 +18,16 @@ def cascade(agent: AgentClient) -> list[Incident]:
 
 
 def groups() -> list[set[int]]:
-    return [set(root.incidents.values_list("pk", flat=True)) for root in RootEvent.objects.order_by("first_at", "id")]
+    return [
+        set(root.incidents.values_list("pk", flat=True))
+        for root in RootEvent.objects.exclude(incidents=None).distinct().order_by("first_at", "id")
+    ]
 
 
 def test_a_split_and_its_reversal(cascade: list[Incident], agent: AgentClient, world: World) -> None:
     _, second, _ = cascade
     assert len(groups()) == 2
-    changed = incident_split(incident=second, actor=world.account_manager, reason="Another card.")
-    assert second.pk in changed
+    incident_split(incident=second, actor=world.account_manager, reason="Another card.")
     assert len(groups()) == 3
     assert AuditEntry.objects.get(action="incident.split").data["reason"] == "Another card."
 

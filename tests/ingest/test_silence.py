@@ -9,17 +9,17 @@ from tests.ingest.conftest import NOW, AgentClient
 from tests.ingest.reports import after, detected, heartbeat, report
 from tests.people import World
 from yoco.contracts.models import GuaranteeTerms
+from yoco.guarantee.intake import silences_account
 from yoco.incidents.models import AgentBoot, Incident
-from yoco.incidents.services import silence_sweep
 
 MINUTE = datetime.timedelta(minutes=1)
 
 
-def sweep(clock, minutes: float) -> dict[uuid.UUID, set[int]]:
+def sweep(clock, minutes: float) -> dict[uuid.UUID, int]:
     """Moves the clock to `minutes` after the first sign of life and sweeps."""
     at = NOW + minutes * MINUTE
     clock.move_to(at)
-    return silence_sweep(as_of=at)
+    return silences_account(as_of=at)
 
 
 def silences() -> list[Incident]:
@@ -37,6 +37,7 @@ def test_a_silent_run_becomes_unaccounted_once(beating: AgentClient, world: Worl
     (silence,) = silences() if sweep(now, 61) else []
     assert (silence.state, silence.kind, silence.signal, silence.gpus) == ("open", "unplanned", "heartbeat_lost", 2048)
     assert silence.started_at == NOW
+    assert silence.placement.outcome == "unaccounted"
     assert silence.trigger_detail["last_step"] == 1200
     assert sweep(now, 62) == {}
     assert sweep(now, 6000) == {}
@@ -48,7 +49,7 @@ def test_the_window_is_the_terms(beating: AgentClient, world: World, now) -> Non
         contract=world.contract, version=2, effective_on=datetime.date(2026, 10, 1), silence_window_minutes=10
     )
     assert sweep(now, 9) == {}
-    assert list(sweep(now, 11)) == [world.contract.pk]
+    assert sweep(now, 11) == {world.contract.pk: 1}
 
 
 def test_a_run_that_said_it_ended_is_not_silent(beating: AgentClient, now) -> None:
@@ -65,6 +66,7 @@ def test_a_heartbeat_with_nothing_missing_explains_the_silence(beating: AgentCli
     beating.reports(report(seq=1))
     (silence,) = silences()
     assert (silence.state, silence.revision) == ("resolved", 2)
+    assert silence.placement.outcome == "not_counted"
 
 
 def test_a_run_can_fall_silent_again(beating: AgentClient, now) -> None:
@@ -91,6 +93,7 @@ def test_the_true_report_fills_it_without_counting_twice(beating: AgentClient, n
     (silence,) = silences()
     assert silence.state == "resolved"
     assert silence.explained_by is not None
+    assert (silence.placement.outcome, silence.placement.rule) == ("not_counted", "explained")
     assert str(silence.explained_by.public_id) == body["incident_id"]
     assert sweep(now, 95) == {}
 

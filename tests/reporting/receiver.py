@@ -2,8 +2,14 @@
 
     python receiver.py PORT DATABASE CONTROL
 
-CONTROL is a file with one word, read at each request: `ok`, `500`, `503`, `429`, `401`, `413`, `hang`, `garbage`,
-`die` (SIGKILL itself after the commit, before the answer), `deny:SEQ-SEQ` (tell heartbeats that these are missing).
+CONTROL is a file with one word, read at each request:
+    ok            take everything
+    503, 401 ...  refuse with that status; `503|VALUE` sets Retry-After
+    partial       take every second report, say `later` or nothing of the others
+    hang          never answer
+    garbage       answer 200 with a web page
+    die           SIGKILL itself after the commit, before the answer
+    deny:7-9      tell heartbeats that these are missing
 """
 
 import gzip
@@ -34,14 +40,16 @@ class Receiver(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         inflated = gzip.decompress(raw) if self.headers.get("Content-Encoding") == "gzip" else raw
         content = json.loads(inflated)
-        mode = CONTROL.read_text().strip()
+        mode, _, retry_after = CONTROL.read_text().strip().partition("|")
         with sqlite3.connect(DATABASE, timeout=20) as database:
             database.execute(
                 "INSERT INTO posts VALUES (?, ?, ?, ?, ?, ?)",
                 (time.time(), self.path, mode, len(content), len(raw), len(inflated)),
             )
-        if mode in ("401", "500", "503", "429") or (mode == "413" and isinstance(content, list) and len(content) > 3):
-            retry = {"Retry-After": "1"} if mode in ("503", "429") else {}
+        if mode in ("401", "422", "500", "503", "429") or (
+            mode == "413" and isinstance(content, list) and len(content) > 3
+        ):
+            retry = {"Retry-After": retry_after or "1"} if mode in ("503", "429") else {}
             return self.answer(int(mode), {"title": "refused", "detail": f"mode {mode}"}, retry)
         if mode == "hang":
             time.sleep(60)
@@ -57,9 +65,12 @@ class Receiver(BaseHTTPRequestHandler):
         return self.answer(200, answer, {})
 
     def reports(self, reports):
-        results = []
+        results, mode = [], CONTROL.read_text().strip()
         with sqlite3.connect(DATABASE, timeout=20) as database:
-            for report in reports:
+            for number, report in enumerate(reports):
+                if mode == "partial" and number % 2:
+                    results += [{"id": report["id"], "status": "later"}] if number % 4 == 1 else []
+                    continue
                 body = json.dumps(report, sort_keys=True)
                 if report["trigger"]["detail"].get("unreadable"):
                     results.append({"id": report["id"], "status": "invalid", "reason": "$.trigger.detail"})

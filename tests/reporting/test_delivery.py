@@ -1,5 +1,6 @@
 """Reports through a real HTTP server in another process, which fails in every way it can."""
 
+import email.utils
 import itertools
 import json
 import os
@@ -98,6 +99,32 @@ def test_it_honours_retry_after(agent, receiver, eventually):
     assert min(later - earlier for earlier, later in itertools.pairwise(posts)) >= 0.98
 
 
+def test_it_honours_retry_after_as_a_date(agent, receiver):
+    receiver.mode("503|" + email.utils.formatdate(time.time() + 4, usegmt=True))
+    send(agent, 2)
+    assert not agent.flush(2.5)
+    assert len(receiver.posts()) == 1
+
+
+def test_an_absurd_retry_after_is_no_reason_to_fall_silent_or_crash(agent, receiver, eventually):
+    receiver.mode("429|soon")
+    sent = send(agent, 2)
+    eventually(receiver.posts)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.incident_ids() == sent
+
+
+def test_only_an_answer_for_a_report_acknowledges_it(agent, receiver):
+    receiver.mode("500")
+    sent = send(agent, 16)
+    receiver.mode("partial")
+    assert not agent.flush(0.1)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.incident_ids() == sent
+
+
 def test_it_backs_off_when_the_service_fails(agent, receiver, eventually):
     receiver.mode("500")
     send(agent, 3)
@@ -122,6 +149,32 @@ def test_an_invalid_report_is_answered_and_does_not_block_the_rest(agent, receiv
     assert receiver.incident_ids() == sent
     assert "invalid" in caplog.text
     assert "$.trigger.detail" in caplog.text
+
+
+def test_an_invalid_report_that_the_service_misses_is_tried_again_later_not_at_once(
+    tmp_path, receiver, monkeypatch, eventually
+):
+    monkeypatch.setattr("agent.reporting.boot.INVALID_AGAIN_S", 1.0)
+    agent = reporter(tmp_path / "spool", receiver.url)
+    agent.incident_detected(detected(unreadable=True))
+    assert agent.flush(20)
+    for step in range(10):
+        agent.heartbeat(run_id="run-1", step=step)
+        time.sleep(0.03)
+    assert len(receiver.posts()) == 1
+    time.sleep(1.0)
+    agent.heartbeat(run_id="run-1", step=10)
+    eventually(lambda: len(receiver.posts()) == 2)
+    agent.close()
+
+
+def test_the_end_of_a_run_that_is_refused_is_kept(agent, receiver):
+    receiver.mode("422")
+    agent.run_ended(run_id="run-1")
+    assert not agent.flush(1.0)
+    receiver.mode("ok")
+    assert agent.flush(20)
+    assert receiver.heartbeats()[-1]["run_ended"]
 
 
 def test_killed_between_commit_and_answer_each_report_is_stored_once(agent, receiver):
@@ -293,7 +346,7 @@ def command_line(*arguments, **environment):
     script = (
         "import argparse, sys; from agent.reporting.cli import add_commands\n"
         "parser = argparse.ArgumentParser(prog='agent'); add_commands(parser.add_subparsers(required=True))\n"
-        "arguments = parser.parse_args(); sys.exit(arguments.run(arguments))"
+        "arguments = parser.parse_args(); sys.exit(arguments.command(arguments))"
     )
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],

@@ -4,15 +4,17 @@ import random
 import shutil
 import signal
 import time
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from agent.reporting.boot import Boot, boot_lock
 from agent.reporting.framing import HEADER_BYTES, FrameKind, frames_read
+from agent.reporting.incident import Attempt
 from agent.reporting.spool import SEGMENT_BYTES, boot_directories, dead_boots_adopt
 from tests.reporting.conftest import whole_lines
-from tests.reporting.facts import WORKLOAD, detected, reporter, resolved
+from tests.reporting.facts import START, WORKLOAD, detected, reporter, resolved
 
 
 def spooled(spool):
@@ -56,12 +58,23 @@ def test_it_numbers_reports_within_a_boot_and_names_each_boot_anew(tmp_path):
 
 def test_no_value_breaks_the_json(tmp_path):
     agent = reporter(tmp_path, None)
-    awkward = {"nan": float("nan"), "big": 2**70, "text": "a\ud800b", "path": tmp_path, "inner": [{1: float("inf")}]}
+    deep = []
+    for _ in range(1000):
+        deep = [deep]
+    awkward = {
+        "deep": deep,
+        "nul": "a\0b",
+        "nan": float("nan"),
+        "big": 2**70,
+        "text": "a\ud800b",
+        "path": tmp_path,
+        "inner": [{1: float("inf")}],
+    }
     assert agent.incident_detected(detected(**awkward))
     (report,) = spooled(tmp_path)
     assert report["trigger"]["detail"]["nan"] == "nan"
     assert report["trigger"]["detail"]["big"] == str(2**70)
-    assert report["trigger"]["detail"]["text"] == "a?b"
+    assert report["trigger"]["detail"]["text"] == report["trigger"]["detail"]["nul"] == "a?b"
     assert report["trigger"]["detail"]["inner"] == [{"1": "inf"}]
     agent.close()
 
@@ -71,6 +84,16 @@ def test_a_detail_that_outgrows_a_request_is_cut_and_says_so(tmp_path):
     assert agent.incident_detected(detected(log="x" * 2_000_000))
     (report,) = spooled(tmp_path)
     assert report["trigger"]["detail"]["too_large_bytes"] > 2_000_000
+    agent.close()
+
+
+def test_many_attempts_with_long_texts_do_not_outgrow_a_report(tmp_path):
+    agent = reporter(tmp_path, None)
+    attempts = tuple(Attempt(START, "failed " * 100, "trace " * 10_000) for _ in range(500))
+    assert agent.incident_detected(replace(detected(), attempts=attempts))
+    (report,) = spooled(tmp_path)
+    assert len(report["attempts"]) == 100
+    assert len(json.dumps(report)) < 256 * 1024
     agent.close()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,10 +14,13 @@ from rest_framework.views import APIView
 from yoco.accounts.models import AgentKey, Scope
 from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
+from yoco.api.schema import EXAMPLE_REPORT, HEARTBEAT, MISSING, REPORTS, RESULTS, problems
 from yoco.contracts.models import Contract
 from yoco.core.problem import problem
+from yoco.guarantee.intake import heartbeat_accept
+from yoco.guarantee.services import reports_accept
 from yoco.incidents.payload import Invalid, Unreadable, json_kind, json_read
-from yoco.incidents.services import ReportResult, heartbeat_record, reports_ingest
+from yoco.incidents.services import ReportResult
 
 
 class IngestKey(BasePermission):
@@ -54,7 +58,15 @@ class ReportsView(APIView):
     authentication_classes = [KeyAuthentication]
     permission_classes = [IngestKey]
 
+    @extend_schema(
+        operation_id="reports_post",
+        request=REPORTS,
+        responses={200: RESULTS, **problems(400, 401, 403, 411, 413, 415, 422, 429, 503)},
+        examples=[EXAMPLE_REPORT],
+        tags=["agents"],
+    )
     def post(self, request: Request) -> Response:
+        """Takes one report or a list of up to 500, gzip welcome. A 200 is durable; one result for each report."""
         key, contract = _key(request)
         try:
             value = json_read(body_read(request))
@@ -73,7 +85,7 @@ class ReportsView(APIView):
                 "too_many",
                 f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
             )
-        outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=timezone.now())
+        outcome = reports_accept(contract=contract, key=key, reports=reports, received_at=timezone.now())
         results = [_result(result) for result in outcome.results]
         if all(result.status == "invalid" for result in outcome.results):
             return problem(
@@ -88,14 +100,21 @@ class HeartbeatsView(APIView):
     authentication_classes = [KeyAuthentication]
     permission_classes = [IngestKey]
 
+    @extend_schema(
+        operation_id="heartbeats_post",
+        request=HEARTBEAT,
+        responses={200: MISSING, **problems(400, 401, 403, 411, 413, 415, 422, 429, 503)},
+        tags=["agents"],
+    )
     def post(self, request: Request) -> Response:
+        """Takes a sign of life and answers which report numbers never arrived."""
         _, contract = _key(request)
         try:
-            outcome = heartbeat_record(
+            missing = heartbeat_accept(
                 contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
             )
         except Invalid as refusal:
             return problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, refusal.reason, code="invalid", errors={refusal.path: refusal.reason}
             )
-        return Response({"missing": outcome.missing})
+        return Response({"missing": missing})

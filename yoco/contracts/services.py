@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from yoco.accounts.models import Organisation, User
 from yoco.contracts.calendar import year_span
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import (
     OFFERED_FROM,
     Contract,
@@ -100,13 +101,18 @@ def _check_guarantee(contract: Contract, day: datetime.date) -> None:
         raise DomainError(_("The guarantee begins on a day of the contract."), code="outside_contract")
 
 
+def _held(contract: Contract) -> Contract:
+    contracts_lock([contract.pk])
+    return Contract.objects.get(pk=contract.pk)
+
+
 @transaction.atomic
 def guarantee_add(*, contract: Contract, guarantee_from: datetime.date, actor: User | None) -> Contract:
     """Adds the guarantee to a contract in force. It cannot be moved once it began to count.
 
     Raises DomainError if the contract has the guarantee already or the day is not possible.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     if contract.guarantee_from is not None:
         raise DomainError(_("This contract has the guarantee already."), code="guarantee_exists")
     _check_guarantee(contract, guarantee_from)
@@ -132,7 +138,7 @@ def terms_create_version(
     A year is judged under the version in force on its first guaranteed day, so a version may not reach back into a year
     that has begun. Raises DomainError then, for unknown fields and for values that the terms do not list.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     versions = list(contract.terms.order_by("version"))
     previous = versions[-1] if versions else None
     unknown = sorted(set(fields) - set(TERMS_FIELDS))
@@ -219,7 +225,7 @@ def contract_years_ensure(*, contract: Contract) -> list[ContractYear]:
     Calling it again changes nothing. A year that has begun keeps its boundaries; an open one gains its guaranteed part
     when the guarantee is added to a contract in force, and ends with a contract that ends early.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     versions = list(contract.terms.all())
     existing = {year.number: year for year in contract.years.all()}
     now = timezone.now()
@@ -273,7 +279,7 @@ def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: Use
 
     Raises DomainError if the day lies before today or is not earlier than the present end.
     """
-    contract = Contract.objects.select_for_update().get(pk=contract.pk)
+    contract = _held(contract)
     if not _today(contract) <= ends_on < contract.ends_on or ends_on <= contract.starts_on:
         raise DomainError(
             _("A contract can end early on a day from today to %(day)s.") % {"day": contract.ends_on.isoformat()},
@@ -299,7 +305,8 @@ def year_fees_record(*, year: ContractYear, fees_minor: int, actor: User | None)
     """Records the fees of a year in minor units, the base of a credit under `year_fees`. They are not negative."""
     if fees_minor < 0:
         raise DomainError(_("Fees are not negative."), code="bad_amount")
-    year = ContractYear.objects.select_for_update().select_related("contract").get(pk=year.pk)
+    contracts_lock([year.contract_id])
+    year = ContractYear.objects.select_related("contract").get(pk=year.pk)
     before, year.fees_minor = year.fees_minor, fees_minor
     year.save(update_fields=["fees_minor"])
     audit_record(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from allauth.account.decorators import reauthentication_required
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
@@ -28,3 +29,9 @@ def account_manager(request: HttpRequest) -> User:
     """The person at the desk. Raises Http404 for anyone else."""
     assert isinstance(request.user, User)
     return require_account_manager(request.user)
+
+
+def reauthenticated(view: View) -> View:
+    """Who moves money has given the password again within the last five minutes; allauth asks for it otherwise."""
+    guarded: View = reauthentication_required(view)
+    return guarded

@@ -7,6 +7,8 @@ from django.db.models import QuerySet
 
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
+from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
+from yoco.guarantee.tally import year_rules, year_verdict, years_tally
 from yoco.incidents.models import Decision, Dispute
 
 
@@ -37,6 +39,10 @@ def disputes_open() -> QuerySet[Dispute]:
     )
 
 
+# Verdicts by how soon somebody should look.
+RISK = {"short": 0, "undecided": 1, "met": 2, "no_failures": 3}
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a contract's running year stands. The verdict and its figures are None for a year without guarantee."""
@@ -51,5 +57,34 @@ class Standing:
 
 
 def standings(*, at: datetime.datetime) -> list[Standing]:
-    """Every contract's running year, those at risk first."""
-    raise NotImplementedError
+    """Every contract's running year: short ones first, then those that can afford the fewest misses."""
+    years = list(
+        ContractYear.objects.filter(starts_at__lte=at, ends_at__gt=at)
+        .select_related("contract__organisation")
+        .prefetch_related("contract__terms")
+    )
+    tallies = years_tally(years=years)
+    found = [_standing(year, tallies[year.pk]) for year in years]
+    return sorted(found, key=lambda row: (row.verdict is None, RISK.get(row.verdict or "", 9), _slack(row)))
+
+
+def _standing(year: ContractYear, tally: Tally) -> Standing:
+    rules, terms = year_rules(year)
+    if terms is None or rules.terms is None or rules.guaranteed_from is None:
+        return Standing(contract=year.contract, year=year)
+    counted, resolved = tally.n(rules.terms), tally.k
+    return Standing(
+        contract=year.contract,
+        year=year,
+        verdict=year_verdict(tally, rules).name,
+        share_floor=share_floor(resolved, counted),
+        resolved=resolved,
+        counted=counted,
+        failures_still_allowed=failures_still_allowed(
+            resolved, counted, rules.terms.threshold_num, rules.terms.threshold_den
+        ),
+    )
+
+
+def _slack(row: Standing) -> int:
+    return row.failures_still_allowed if row.failures_still_allowed is not None else 0

@@ -37,6 +37,7 @@ class IncidentFacts:
     root_event: str | None = None
     origin: str = "agent"
     open: bool = False
+    explained: bool = False
     xid: int | None = None
     trigger_detail: Mapping[str, Any] = field(default_factory=dict)
     node: str = ""

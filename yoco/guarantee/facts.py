@@ -7,12 +7,13 @@ from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, YearSt
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms_of
 from yoco.guarantee.evidence import IncidentFacts, evidenced_kind, restarted
 from yoco.guarantee.rules import Terms, Year
-from yoco.incidents.models import Incident, IncidentState
+from yoco.incidents.models import Incident, IncidentState, Origin
 from yoco.waste.model import How, WasteInput
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # Fields that an incident and its facts share by name.
-SHARED = [field.name for field in fields(IncidentFacts) if field.name not in {"id", "run", "root_event", "open"}]
+IDENTITY = {"id", "run", "root_event", "open", "explained"}
+SHARED = [field.name for field in fields(IncidentFacts) if field.name not in IDENTITY]
 
 
 def incident_facts(incident: Incident) -> IncidentFacts:
@@ -21,6 +22,7 @@ def incident_facts(incident: Incident) -> IncidentFacts:
         id=str(incident.public_id),
         run=str(incident.run_id),
         root_event=str(incident.root_event_id) if incident.root_event_id else None,
+        explained=incident.origin == Origin.SILENCE and incident.state != IncidentState.OPEN,
         open=incident.state == IncidentState.OPEN,
         **{name: getattr(incident, name) for name in SHARED},
     )
@@ -64,7 +66,7 @@ def milliseconds(start: datetime.datetime | None, end: datetime.datetime | None)
 def waste_how(facts: IncidentFacts, *, attempted: bool) -> How:
     """Which formula describes what happened. The evidence decides: a job that went back lost that time, whatever was
     claimed."""
-    if facts.open:
+    if facts.open or facts.explained:
         return "open"
     before, after = facts.last_committed_step, facts.first_step_after
     went_back = before is not None and after is not None and after <= before
@@ -109,14 +111,13 @@ def waste_input(incident: Incident, facts: IncidentFacts, *, overlap_ms: int = 0
     )
 
 
-def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[int, int]:
-    """From when to when the job lost time, in milliseconds since the epoch: since its last checkpoint if it went back
-    to it, since it was quiet if the move was announced, else since the start."""
+def stall_of(incident: Incident, facts: IncidentFacts) -> tuple[datetime.datetime, datetime.datetime]:
+    """From when to when the job lost time: since its last checkpoint if it went back to it, since it was quiet if the
+    move was announced, else since the start."""
     how = waste_how(facts, attempted=bool(incident.attempts))
     start = facts.started_at
     if how in ("restarted", "migration_failed") and incident.last_checkpoint_at:
         start = min(start, incident.last_checkpoint_at)
     if how in ("planned_move", "preventive_move") and facts.quiesced_at:
         start = facts.quiesced_at
-    end = max(start, facts.resumed_at or facts.ended_at)
-    return milliseconds(EPOCH, start) or 0, milliseconds(EPOCH, end) or 0
+    return start, max(start, facts.resumed_at or facts.ended_at)

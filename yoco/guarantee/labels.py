@@ -23,6 +23,7 @@ RULES = {
     "still_open": _("Not over yet."),
     "silent": _("The workload went silent without a report; it counts as not resolved until explained."),
     "silent_listed": _("The workload went silent without a report; these terms list it without counting it."),
+    "explained": _("The workload's silence was explained by a report that came later, which is counted instead."),
     "excluded_user_error": _("Excluded: user error."),
     "excluded_unsupported_workload": _("Excluded: unsupported workload."),
     "excluded_agent_disabled": _("Excluded: the customer had disabled the agent."),

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.core.ids import uuid7
-from yoco.incidents.models import Incident, Kind, RootEvent, Run
+from yoco.incidents.models import Incident, Kind, Run
 
 
 class Outcome(models.TextChoices):
@@ -33,8 +33,10 @@ class Placement(models.Model):
     )
     terms = models.ForeignKey(GuaranteeTerms, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="+", db_index=False)
-    root_event = models.ForeignKey(RootEvent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
+    # No foreign key: regrouping removes a root event before its incidents are placed anew.
+    root_event_key = models.UUIDField(null=True)
     started_at = models.DateTimeField()
+    stall_from = models.DateTimeField(help_text="Start, or the checkpoint that the job went back to, if earlier.")
     ended_at = models.DateTimeField(help_text="The latest phase that is known.")
     kind = models.CharField(max_length=10, choices=Kind.choices, help_text="The kind that the evidence allows.")
     unit_key = models.CharField(max_length=80, help_text="Incidents with the same key count once.")
@@ -74,7 +76,7 @@ class Placement(models.Model):
             # Neighbours of an incident: what the same workload met shortly before and after.
             models.Index(fields=["run", "ended_at"], name="placement_by_run_end"),
             # The members of a root event, where the terms count root events alone.
-            models.Index(fields=["root_event"], name="placement_by_root_event"),
+            models.Index(fields=["root_event_key"], name="placement_by_root_event"),
             models.Index(fields=["unit_key"], name="placement_by_unit"),
         ]
 

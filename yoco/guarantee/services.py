@@ -3,13 +3,16 @@
 import datetime
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from yoco.accounts.models import User
+from yoco.accounts.models import AgentKey, User
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.core.audit import audit_record
 from yoco.core.outbox import outbox_record
@@ -17,19 +20,36 @@ from yoco.core.problem import DomainError
 from yoco.credits.services import credit_propose, credit_restated
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.placements import placements_refresh
-from yoco.guarantee.selectors import year_rules
 from yoco.guarantee.statements import statement_differs, statement_write
-from yoco.incidents.models import Incident
+from yoco.guarantee.tally import year_rules
+from yoco.incidents.models import Incident, ReportSource
+from yoco.incidents.services import IngestOutcome, reports_ingest
 
 __all__ = [
     "placements_rebuild",
     "placements_refresh",
+    "reports_accept",
     "year_restate",
     "years_close",
 ]
 
 log = logging.getLogger(__name__)
 CHUNK = 1000
+
+
+@transaction.atomic
+def reports_accept(
+    *,
+    contract: Contract,
+    key: AgentKey | None,
+    reports: Sequence[Any],
+    received_at: datetime.datetime,
+    source: str = ReportSource.AGENT,
+) -> IngestOutcome:
+    """Takes in reports and places what they changed, in one transaction: an answer means that both are durable."""
+    outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=received_at, source=source)
+    placements_refresh(incident_ids=outcome.incident_ids)
+    return outcome
 
 
 def placements_rebuild(*, contract: Contract, reason: str = "rebuilt") -> int:
@@ -83,8 +103,8 @@ def years_close(*, as_of: datetime.datetime, actor: User | None = None) -> Closi
 
 
 def _year_hold(year_id: uuid.UUID) -> ContractYear:
-    """The year under a lock that waits for everyone who is placing an incident in it, and keeps others out."""
-    ContractYear.objects.select_for_update().get(pk=year_id)
+    """The year under its contract's lock: nobody is placing an incident in it, and nobody will before this ends."""
+    contracts_lock([ContractYear.objects.values_list("contract_id", flat=True).get(pk=year_id)])
     return ContractYear.objects.select_related("contract__organisation").get(pk=year_id)
 
 
@@ -128,7 +148,7 @@ def _year_place(year: ContractYear) -> None:
     )
     ids += [pk for pk in Placement.objects.filter(year=year).values_list("pk", flat=True) if pk not in set(ids)]
     for start in range(0, len(ids), CHUNK):
-        placements_refresh(incident_ids=ids[start : start + CHUNK], year_held=True)
+        placements_refresh(incident_ids=ids[start : start + CHUNK])
 
 
 @transaction.atomic

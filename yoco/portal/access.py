@@ -29,7 +29,7 @@ def year_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
 
 
 def incident_in_url(
-    request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID, *, minimum: Role = Role.VIEWER
+    request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID | str, *, minimum: Role = Role.VIEWER
 ) -> Incident:
     incidents = Incident.objects.select_related("contract__organisation", "run")
     return access(

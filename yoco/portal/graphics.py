@@ -1,4 +1,4 @@
-"""Geometry of the pages' drawings, in percent of their width, so that an SVG needs neither script nor style. No database."""
+"""Geometry of the pages' drawings, in percent of their width, so that an SVG needs neither script nor style."""
 
 import datetime
 from dataclasses import dataclass
@@ -63,8 +63,8 @@ PHASES: list[tuple[str, str | Promise]] = [
 def phases(instants: dict[str, datetime.datetime | None]) -> list[Phase]:
     """The spans between the instants that were recorded, in order of time.
 
-    `instants` has `started_at` and the names in PHASES. An instant that is missing or lies before the one in front of it
-    (agents prepare a spare while workers still stop) draws no span of its own.
+    `instants` has `started_at` and the names in PHASES. An instant that is missing, or lies before the one in
+    front of it (agents prepare a spare while workers still stop), draws no span of its own.
     """
     start = instants.get("started_at")
     if start is None:

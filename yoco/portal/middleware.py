@@ -22,7 +22,7 @@ class ReaderMiddleware:
             return self.get_response(request)
         if user.language:
             translation.activate(user.language)
-            request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
+            request.LANGUAGE_CODE = translation.get_language()
         with timezone.override(ZoneInfo(user.time_zone)):
             return self.get_response(request)
 

@@ -1,4 +1,4 @@
-"""What the customer's pages read. Verdicts and figures come from guarantee, waste and credits; here are only lists and their order."""
+"""Lists that the customer's pages read, in order. Verdicts and figures come from guarantee, waste and credits."""
 
 import datetime
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ def contracts_listed(*, user: User) -> QuerySet[Contract]:
     )
 
 
-def years_of(*, contract: Contract) -> list[ContractYear]:
-    """The contract's years, latest first."""
-    return list(ContractYear.objects.filter(contract=contract).order_by("-number"))
+def years_of(*, contract: Contract, at: datetime.datetime) -> list[ContractYear]:
+    """The contract's years that have begun at `at`, latest first; of a contract to come, its first."""
+    years = list(ContractYear.objects.filter(contract=contract).order_by("-number"))
+    return [year for year in years if year.starts_at <= at] or years[-1:]
 
 
 def year_current(*, years: list[ContractYear], at: datetime.datetime) -> ContractYear | None:

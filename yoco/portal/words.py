@@ -61,6 +61,7 @@ def verdict_words(verdict: str, *, closed: bool) -> Word:
     """The verdict as a sentence; only a closed year's is final."""
     return (VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict]
 
+
 WASTE_TERMS: dict[str, Word] = {
     "detection": _("Noticing the failure"),
     "queue": _("Waiting for a replacement"),

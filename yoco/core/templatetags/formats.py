@@ -18,7 +18,7 @@ register = template.Library()
 
 # A language says how people read; for dates and numbers a region must be chosen. These write the day before the month.
 REGIONS = {"en": "en_GB", "es": "es_ES"}
-NOT_RECORDED = "–"
+NOT_RECORDED = "\N{EN DASH}"
 
 
 def reader_locale() -> str:

@@ -1,10 +1,9 @@
-"""One credit with its books, and the steps that change it: issue, approve, reverse, and paying an order with credits."""
+"""One credit with its books, and the steps that change it: issue, approve, reverse; paying an order with credits."""
 
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from allauth.account.decorators import reauthentication_required
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -25,18 +24,18 @@ from yoco.credits.selectors import (
     transactions_of_credit,
 )
 from yoco.credits.services import credit_apply, credit_approve, credit_issue, credit_reverse
-from yoco.desk.access import account_manager, desk
+from yoco.desk.access import account_manager, desk, reauthenticated
 from yoco.desk.forms import ConfirmForm, ReasonForm
 from yoco.desk.steps import step_preview
 
-PREVIEW_REASON = "–"  # the preview needs some reason to run; it is rolled back
+PREVIEW_REASON = "preview"  # the preview needs some reason to run; it is rolled back
 
 
 def credit_in_url(credit_id: uuid.UUID) -> Credit:
     """Account managers see every credit; views call it behind `desk`."""
     credits = Credit.objects.select_related(
         "year__contract__organisation", "terms", "statement", "issued_by", "approved_by", "amount_order"
-    )
+    ).defer("statement__canonical", "statement__summary")
     return get_object_or_404(credits, pk=credit_id)
 
 
@@ -45,13 +44,14 @@ def credit_in_url(credit_id: uuid.UUID) -> Credit:
 def credit_detail(request: HttpRequest, credit_id: uuid.UUID) -> HttpResponse:
     """Its reason, its people, its postings, and the steps open to the person who looks."""
     credit = credit_in_url(credit_id)
+    balance = credit_balance(credit=credit)
     orders = Order.objects.filter(contract=credit.year.contract, state=OrderState.RECORDED)
     context = {
         "credit": credit,
         "contract": credit.year.contract,
         "year": credit.year,
-        "balance": credit_balance(credit=credit),
-        "expected": credit_amount_expected(credit=credit),
+        "balance": balance,
+        "expected": balance.granted or credit_amount_expected(credit=credit),
         "expires_at": credit_expires_at(credit=credit),
         "entries": transactions_of_credit(credit=credit),
         "orders": orders if credit.state == CreditState.APPROVED else [],
@@ -76,7 +76,9 @@ class Step:
 STEPS = {
     "issue": Step(
         title=_("Issue this credit"),
-        explanation=_("You confirm that the statement is right and that the credit is owed. A second person approves it."),
+        explanation=_(
+            "You confirm that the statement is right and that the credit is owed. A second person approves it."
+        ),
         button=_("Issue the credit"),
         done=_("The credit is issued. It now waits for a second person's approval."),
         run=lambda credit, actor, reason, key: credit_issue(
@@ -107,7 +109,7 @@ STEPS = {
 
 @require_http_methods(["GET", "POST"])
 @desk
-@reauthentication_required
+@reauthenticated
 def credit_step(request: HttpRequest, credit_id: uuid.UUID, step: str) -> HttpResponse:
     """GET shows what the step would post; POST does it."""
     credit, chosen = credit_in_url(credit_id), STEPS[step]
@@ -129,7 +131,7 @@ def credit_step(request: HttpRequest, credit_id: uuid.UUID, step: str) -> HttpRe
 
 @require_http_methods(["GET", "POST"])
 @desk
-@reauthentication_required
+@reauthenticated
 def order_apply(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
     """Pays an order with the contract's credits, in the order that the terms prescribe."""
     order = get_object_or_404(Order.objects.select_related("contract__organisation"), pk=order_id)

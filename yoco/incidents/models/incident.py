@@ -71,7 +71,10 @@ class Run(models.Model):
 
 
 class RootEvent(models.Model):
-    """What actually happened, once, however many ranks, agents and XIDs told of it."""
+    """What actually happened, once, however many ranks, agents and XIDs told of it.
+
+    The id follows from the members, so regrouping can leave a row without any.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="root_events")

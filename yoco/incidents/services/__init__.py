@@ -3,7 +3,7 @@
 from yoco.incidents.services.heartbeats import HeartbeatOutcome, heartbeat_record
 from yoco.incidents.services.ingest import IngestOutcome, ReportResult, reports_ingest
 from yoco.incidents.services.regroup import incident_split, incidents_merge, regrouping_revert
-from yoco.incidents.services.silence import silence_sweep
+from yoco.incidents.services.silence import silence_candidates, silence_sweep
 
 __all__ = [
     "HeartbeatOutcome",
@@ -14,5 +14,6 @@ __all__ = [
     "incidents_merge",
     "regrouping_revert",
     "reports_ingest",
+    "silence_candidates",
     "silence_sweep",
 ]

@@ -6,9 +6,10 @@ from typing import Any
 
 from django.db import transaction
 
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
 from yoco.incidents.payload import heartbeat_read
-from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, contract_lock, runs_upsert
+from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, runs_upsert
 from yoco.incidents.services.silence import silences_explain
 
 
@@ -24,7 +25,7 @@ class HeartbeatOutcome:
 def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetime.datetime) -> HeartbeatOutcome:
     """Notes that a boot lives and what it has issued. Raises payload.Invalid."""
     beat = heartbeat_read(heartbeat, received_at=received_at)
-    contract_lock(contract)
+    contracts_lock([contract.pk])
     if beat.workload is not None and beat.workload.run_id == beat.run_id:
         runs_upsert(contract=contract, workloads={beat.run_id: beat.workload})
     seen_at = min(beat.at, received_at)

@@ -13,12 +13,13 @@ from django.db import transaction
 from django.db.models import Q
 
 from yoco.accounts.models import AgentKey
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
 from yoco.incidents.models import Incident, RawReport, ReportSource, Run
 from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
 from yoco.incidents.projection import UNKNOWN, project, report_order
-from yoco.incidents.services.root_events import root_events_assign, root_events_drop
-from yoco.incidents.services.runs import BootNews, boots_upsert, contract_lock, runs_upsert
+from yoco.incidents.services.root_events import root_events_assign
+from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
 from yoco.incidents.services.silence import silences_explain
 
 Status = Literal["created", "duplicate", "conflict", "invalid"]
@@ -82,7 +83,7 @@ def reports_ingest(
     outcome = IngestOutcome(results=[])
     if drafts:
         with transaction.atomic():
-            contract_lock(contract)
+            contracts_lock([contract.pk])
             outcome.incident_ids = _store(contract, key, drafts, received_at, source, results)
     outcome.results = [result for result in results if result is not None]
     return outcome
@@ -225,12 +226,11 @@ def _project(
             changed.append(incident)
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
-    regrouped = root_events_assign(contract=contract, incidents=incidents)
+    moved = root_events_assign(contract=contract, incidents=incidents)
     Incident.objects.bulk_create(
         incidents, update_conflicts=True, unique_fields=["contract", "public_id"], update_fields=UPSERT_FIELDS
     )
-    root_events_drop(regrouped.emptied)
-    return {incident.pk for incident in (*changed, *regrouped.moved)}, incidents
+    return {incident.pk for incident in (*changed, *moved)}, incidents
 
 
 def _facts_set(incident: Incident, facts: Mapping[str, Any], run: Run, origin: str) -> bool:

@@ -6,12 +6,12 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
+from yoco.contracts.locks import contracts_lock
 from yoco.core.audit import audit_record
 from yoco.core.ids import uuid7
 from yoco.core.problem import DomainError
 from yoco.incidents.models import Incident, Regrouping
-from yoco.incidents.services.root_events import root_events_assign, root_events_drop
-from yoco.incidents.services.runs import contract_lock
+from yoco.incidents.services.root_events import root_events_assign
 
 
 def incidents_merge(*, incidents: Collection[Incident], actor: User, reason: str) -> set[int]:
@@ -45,7 +45,7 @@ def _move(incidents: Collection[Incident], *, back_to_rules: bool, actor: User, 
     if len(contracts) != 1:
         raise DomainError(_("Incidents of different contracts cannot be one root event."), code="merge_across")
     (contract,) = contracts.values()
-    contract_lock(contract)
+    contracts_lock([contract.pk])
     key = None if back_to_rules else uuid7()
     rows = list(Incident.objects.filter(pk__in=[incident.pk for incident in incidents]))
     for row in rows:
@@ -58,7 +58,6 @@ def _move(incidents: Collection[Incident], *, back_to_rules: bool, actor: User, 
             organisation_id=contract.organisation_id,
             data={"regrouping": str(regrouping.pk), "reason": reason, "moved_to": str(key) if key else None},
         )
-    regrouped = root_events_assign(contract=contract, incidents=rows)
+    moved = root_events_assign(contract=contract, incidents=rows)
     Incident.objects.bulk_update(rows, ["moved_to", "root_event"])
-    root_events_drop(regrouped.emptied)
-    return {incident.pk for incident in (*rows, *regrouped.moved)}
+    return {incident.pk for incident in (*rows, *moved)}

@@ -3,7 +3,6 @@
 import datetime
 import uuid
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet
@@ -70,22 +69,15 @@ def _near(contract: Contract, incidents: Collection[Incident], windows: Windows)
     return Incident.objects.filter(condition, contract=contract)
 
 
-@dataclass(slots=True)
-class Regrouped:
-    """Other incidents that changed their root event, and root events that nobody belongs to any more."""
+def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -> list[Incident]:
+    """Sets `root_event_id` on `incidents`, saved or not, and brings root events and their other members up to date.
 
-    moved: list[Incident] = field(default_factory=list)
-    emptied: set[uuid.UUID] = field(default_factory=set)
-
-
-def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -> Regrouped:
-    """Sets `root_event_id` on `incidents`, saved or not, and brings root events and other members up to date.
-
-    The caller saves `incidents` and then drops what was emptied, in the same transaction and under `contract_lock`.
-    A constant number of queries.
+    Returns the other incidents that changed their root event, already updated; the caller saves `incidents`, in the
+    same transaction and under `contracts_lock`. A constant number of queries. A root event that lost all its members
+    stays as an empty row: placements may still refer to it.
     """
     if not incidents:
-        return Regrouped()
+        return []
     zone = ZoneInfo(contract.time_zone)
     windows = _windows(contract)
     own = {incident.public_id: incident for incident in incidents}
@@ -113,7 +105,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
                     moved.append(incident)
     if moved:
         Incident.objects.bulk_update(moved, ["root_event"])
-    return Regrouped(moved=moved, emptied=emptied)
+    return moved
 
 
 def _root_events_save(contract: Contract, groups: Iterable[Group], *, emptied: set[uuid.UUID]) -> None:
@@ -137,9 +129,3 @@ def _root_events_save(contract: Contract, groups: Iterable[Group], *, emptied: s
         unique_fields=["id"],
         update_fields=["named_id", "node", "cause", "first_at", "last_at"],
     )
-
-
-def root_events_drop(ids: Collection[uuid.UUID]) -> None:
-    """Removes root events that have lost every member."""
-    if ids:
-        RootEvent.objects.filter(pk__in=ids, incidents=None).delete()

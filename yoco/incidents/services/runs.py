@@ -16,14 +16,6 @@ RUN_FIELDS = ["name", "framework", "agent_version", "strategy", "gpus", "gpu_mod
 MAX_RANGES = 100
 
 
-def contract_lock(contract: Contract) -> None:
-    """Until the transaction ends, no other one projects, groups or places this contract's incidents.
-
-    PostgreSQL locks the row; SQLite's IMMEDIATE transaction holds the whole file already.
-    """
-    Contract.objects.select_for_update(no_key=True).values_list("pk").get(pk=contract.pk)
-
-
 def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwrite: bool = True) -> dict[str, Run]:
     """The runs with these names, made where missing. What a workload says replaces what was known if `overwrite`."""
     runs = {run.run_id: run for run in Run.objects.filter(contract=contract, run_id__in=workloads)}

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
+from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, GuaranteeTerms
 from yoco.incidents.models import AgentBoot, Incident, IncidentState, Kind, Origin, RawReport, Run, Signal
-from yoco.incidents.services.root_events import root_events_assign, root_events_drop
-from yoco.incidents.services.runs import boot_missing, contract_lock
+from yoco.incidents.services.root_events import root_events_assign
+from yoco.incidents.services.runs import boot_missing
 
 # A failure begins a little before the last sign of life when the agent's last heartbeat overtook its detection.
 SLACK = datetime.timedelta(minutes=5)
@@ -86,27 +87,30 @@ def _gap_told(silence: Incident, boots: Iterable[AgentBoot]) -> tuple[bool, Inci
     return True, Incident.objects.filter(contract_id=boot.contract_id, public_id__in=late.values("incident_id")).first()
 
 
-def silence_sweep(*, as_of: datetime.datetime) -> dict[uuid.UUID, set[int]]:
+def silence_candidates(*, as_of: datetime.datetime) -> QuerySet[Contract]:
+    """The contracts in which a boot has not been heard of lately, or a number has not arrived."""
+    return Contract.objects.filter(
+        pk__in=AgentBoot.objects.filter(_waiting(as_of) | Q(last_seq__gt=F("accounted_seq"))).values("contract_id")
+    ).order_by("pk")
+
+
+def _waiting(as_of: datetime.datetime) -> Q:
+    noted = Q(silence_noted_at__isnull=False, silence_noted_at__gte=F("last_seen_at"))
+    return Q(run_ended_at=None, last_seen_at__lt=as_of) & ~noted
+
+
+@transaction.atomic
+def silence_sweep(*, contract: Contract, as_of: datetime.datetime) -> set[int]:
     """Opens an unaccounted incident for every run silent and every gap unfilled beyond the terms' window.
 
-    Returns the new or changed incidents by contract. Safe to run twice at once, and after days of downtime.
+    Returns the incidents that are new or changed. Safe to run twice at once, and after days of downtime.
     """
-    waiting = Q(run_ended_at=None, last_seen_at__lt=as_of) & (
-        Q(silence_noted_at=None) | Q(silence_noted_at__lt=F("last_seen_at"))
-    )
-    contracts = Contract.objects.filter(
-        pk__in=AgentBoot.objects.filter(waiting | Q(last_seq__gt=F("accounted_seq"))).values("contract_id")
-    )
-    changed = {}
-    for contract in contracts.order_by("pk"):
-        with transaction.atomic():
-            contract_lock(contract)
-            window = _window(contract, as_of)
-            boots = AgentBoot.objects.filter(contract=contract)
-            silences = _runs_silent(contract, boots.filter(waiting, last_seen_at__lte=as_of - window), as_of)
-            silences += _gaps_unfilled(contract, boots.filter(last_seq__gt=F("accounted_seq")), window, as_of)
-            changed[contract.pk] = _silences_save(contract, silences)
-    return {contract_id: ids for contract_id, ids in changed.items() if ids}
+    contracts_lock([contract.pk])
+    window = _window(contract, as_of)
+    boots = AgentBoot.objects.filter(contract=contract)
+    silences = _runs_silent(contract, boots.filter(_waiting(as_of), last_seen_at__lte=as_of - window), as_of)
+    silences += _gaps_unfilled(contract, boots.filter(last_seq__gt=F("accounted_seq")), window, as_of)
+    return _silences_save(contract, silences)
 
 
 def _window(contract: Contract, as_of: datetime.datetime) -> datetime.timedelta:
@@ -115,15 +119,14 @@ def _window(contract: Contract, as_of: datetime.datetime) -> datetime.timedelta:
 
 
 def _silences_save(contract: Contract, silences: list[Incident]) -> set[int]:
-    regrouped = root_events_assign(contract=contract, incidents=silences)
+    moved = root_events_assign(contract=contract, incidents=silences)
     Incident.objects.bulk_create(
         silences,
         update_conflicts=True,
         unique_fields=["contract", "public_id"],
         update_fields=["trigger_detail", "revision", "root_event"],
     )
-    root_events_drop(regrouped.emptied)
-    return {incident.pk for incident in (*silences, *regrouped.moved)}
+    return {incident.pk for incident in (*silences, *moved)}
 
 
 def _silence(

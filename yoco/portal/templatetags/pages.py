@@ -44,7 +44,7 @@ def year_badge(state: str) -> SafeString:
 
 @register.simple_tag
 def query(current: QueryDict, **changes: Any) -> str:
-    """The query string of this page with some parameters set, or dropped where empty; a new filter starts at page one."""
+    """The query string of this page with parameters set, or dropped where empty; a new filter starts at page one."""
     new = current.copy()
     for cursor in ("newer_than", "older_than", "page"):
         new.pop(cursor, None)

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 from yoco.core.clock import local_midnight
 from yoco.credits.selectors import account_statement, credit_balances, credits_of_contract
 from yoco.portal.access import contract_in_url
-from yoco.portal.selectors import years_of, year_current
+from yoco.portal.selectors import year_current, years_of
 
 
 @require_GET
@@ -20,18 +20,18 @@ from yoco.portal.selectors import years_of, year_current
 def credit_account(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """From the contract's first day until now."""
     contract = contract_in_url(request, contract_id)
-    years = years_of(contract=contract)
+    now = timezone.now()
     credits = list(credits_of_contract(contract=contract))
     balances = credit_balances(credits=credits)
     account = account_statement(
         contract=contract,
         start=local_midnight(contract.starts_on, contract.time_zone),
-        end=timezone.now() + datetime.timedelta(seconds=1),
+        end=now + datetime.timedelta(seconds=1),
     )
     context = {
         "section": "credits",
         "contract": contract,
-        "year": year_current(years=years, at=timezone.now()),
+        "year": year_current(years=years_of(contract=contract, at=now), at=now),
         "credits": [(credit, balances[credit.pk]) for credit in credits],
         "account": account,
     }

@@ -34,9 +34,10 @@ def home(request: HttpRequest) -> HttpResponse:
         (contract, year_current(years=contract.years_listed, at=timezone.now()))  # type: ignore[attr-defined]
         for contract in contracts_listed(user=user)
     ]
-    if len(contracts) == 1 and contracts[0][1] is not None:
+    if len(contracts) == 1:
         contract, year = contracts[0]
-        return redirect("portal:year", contract.pk, year.pk)
+        if year is not None:
+            return redirect("portal:year", contract.pk, year.pk)
     return render(request, "portal/home.html", {"contracts": contracts})
 
 
@@ -44,7 +45,8 @@ def home(request: HttpRequest) -> HttpResponse:
 def preferences(request: HttpRequest) -> HttpResponse:
     """Language and theme, from the foot of every page; kept in the browser, the language also with the person."""
     target = request.POST.get("next", "/")
-    if not url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+    own = {request.get_host()}
+    if not url_has_allowed_host_and_scheme(target, allowed_hosts=own, require_https=request.is_secure()):
         target = "/"
     response = HttpResponseRedirect(target)
     language, theme = request.POST.get("language", ""), request.POST.get("theme", "")

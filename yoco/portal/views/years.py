@@ -2,6 +2,7 @@
 
 import datetime
 import uuid
+from decimal import Decimal
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -13,14 +14,17 @@ from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import YearState
 from yoco.contracts.selectors import year_terms
+from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import verdict_sentence
-from yoco.guarantee.models import Statement, Verdict
+from yoco.guarantee.models import Statement
 from yoco.guarantee.selectors import year_report
 from yoco.incidents.models import Kind
 from yoco.portal.access import year_in_url
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import days_until, years_of
 from yoco.portal.words import verdict_words
+
+TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 
 
 @require_GET
@@ -30,6 +34,7 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
     year = year_in_url(request, contract_id, year_id)
     report = year_report(year=year)
     terms = year_terms(year=year)
+    now = timezone.now()
     closed = year.state == YearState.CLOSED
     threshold = report.threshold
     mark = threshold_words(threshold["num"], threshold["den"])
@@ -37,14 +42,14 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "section": "guarantee",
         "contract": year.contract,
         "year": year,
-        "years": years_of(contract=year.contract),
+        "years": years_of(contract=year.contract, at=now)[::-1],
         "last_day": year.ends_on - datetime.timedelta(days=1),
         "report": report,
         "terms": terms,
         "revisions": Statement.objects.filter(year=year).defer("canonical", "summary").order_by("-revision"),
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
-        "tone": {Verdict.MET: "met", Verdict.NO_FAILURES: "met", Verdict.SHORT: "short"}.get(report.verdict, "undecided"),
+        "tone": TONES[report.verdict],
         "gauge": gauge(
             resolved=report.resolved,
             counted=report.counted,
@@ -55,9 +60,10 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
         % {"k": report.resolved, "n": report.counted, "mark": mark},
         "mark_words": mark,
+        "chance_short": chance_words(report.information.chance_of_ending_short),
         "over": -report.failures_still_allowed,
         "single_miss": report.counted * (threshold["den"] - threshold["num"]) < threshold["den"],
-        "days_left": days_until(day=year.ends_on, time_zone=year.contract.time_zone, at=timezone.now()),
+        "days_left": days_until(day=year.ends_on, time_zone=year.contract.time_zone, at=now),
         "by_kind": [(label, kind, report.by_kind[kind]) for kind, label in Kind.choices if kind in report.by_kind],
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
@@ -69,3 +75,15 @@ def threshold_words(num: int, den: int) -> str:
     if num * 100 % den == 0:
         return _("%(percent)s %% required") % {"percent": num * 100 // den}
     return _("%(num)s of %(den)s required") % {"num": num, "den": den}
+
+
+def chance_words(chance: str | None) -> str:
+    """A probability in whole per cent; never 0 or 100, which would promise what nobody can."""
+    if chance is None:
+        return ""
+    value = Decimal(chance) * 100
+    if value < 1:
+        return _("below 1 %")
+    if value > 99:
+        return _("above 99 %")
+    return f"{number(value)} %"

@@ -1,0 +1,110 @@
+"""Who may open what: every URL name is classified here, and the test fails for a name that is not."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from tests.portal.scene import Scene
+
+PEOPLE = ["owner", "team_mate", "viewer", "stranger", "anonymous", "account_manager"]
+LOGIN = 302  # anonymous people are sent to sign in
+
+# Expected status of GET for the people in that order.
+OWN = [200, 200, 200, 404, LOGIN, 200]  # a page of the customer's own contract; account managers see all
+DESK = [404, 404, 404, 404, LOGIN, 200]
+MONEY = [404, 404, 404, 404, LOGIN, 302]  # account managers are asked for their password first
+SIGNED_IN = [200, 200, 200, 200, LOGIN, 200]
+POST_ONLY = [405, 405, 405, 405, 405, 405]
+PUBLIC = [200, 200, 200, 200, 200, 200]
+ENTRANCE = [302, 302, 302, 302, 200, 302]  # whoever is signed in goes on to the start
+REDIRECT = [302, 302, 302, 302, 302, 302]
+
+Arguments = Callable[[Scene], list[Any]]
+
+
+def nothing(scene: Scene) -> list[Any]:
+    return []
+
+
+def contract(scene: Scene) -> list[Any]:
+    return [scene.contract.pk]
+
+
+def year(scene: Scene) -> list[Any]:
+    return [scene.contract.pk, scene.closed_year.pk]
+
+
+def incident(scene: Scene) -> list[Any]:
+    return [scene.contract.pk, scene.without_loss.public_id]
+
+
+def credit(scene: Scene) -> list[Any]:
+    return [scene.credit.pk]
+
+
+PAGES: dict[str, tuple[Arguments, list[int]]] = {
+    "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
+    "portal:preferences": (nothing, POST_ONLY),
+    "portal:settings": (nothing, SIGNED_IN),
+    "portal:year": (year, OWN),
+    "portal:incidents": (year, OWN),
+    "portal:incident": (incident, OWN),
+    "portal:credits": (contract, OWN),
+    "desk:portfolio": (nothing, DESK),
+    "desk:contract": (contract, DESK),
+    "desk:credit": (credit, DESK),
+    "desk:credit_step": (lambda scene: [scene.credit.pk, "issue"], MONEY),
+    "desk:order_apply": (lambda scene: [scene.order.pk], MONEY),
+    "account_login": (nothing, ENTRANCE),
+    "account_logout": (nothing, [200, 200, 200, 200, 302, 200]),
+    "account_signup": (nothing, ENTRANCE),
+    "account_inactive": (nothing, PUBLIC),
+    "account_reauthenticate": (nothing, SIGNED_IN),
+    "account_email": (nothing, SIGNED_IN),
+    "account_change_password": (nothing, SIGNED_IN),
+    "account_set_password": (nothing, REDIRECT),
+    "account_reset_password": (nothing, PUBLIC),
+    "account_reset_password_done": (nothing, PUBLIC),
+    "account_reset_password_from_key_done": (nothing, PUBLIC),
+    "account_reset_password_from_key": (lambda scene: ["x", "y-z"], PUBLIC),
+    "account_email_verification_sent": (nothing, PUBLIC),
+    "account_confirm_email": (lambda scene: ["unknown"], PUBLIC),
+    # By-code flows are not switched on: they lead back to where one comes from.
+    "account_request_reauthentication_code": (nothing, REDIRECT),
+    "account_confirm_reauthentication_code": (nothing, REDIRECT),
+    "account_confirm_login_code": (nothing, REDIRECT),
+}
+
+
+def names(patterns: list[URLPattern | URLResolver], namespace: str = "", prefix: str = "") -> Iterator[str]:
+    """Every URL name outside the API, whose tests classify its own."""
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if route.startswith(("api/", "metrics", "health", "ready")):
+            continue
+        if isinstance(pattern, URLResolver):
+            inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
+            yield from names(pattern.url_patterns, inner, route)
+        else:
+            yield f"{namespace}{pattern.name}"
+
+
+def test_every_url_name_is_classified() -> None:
+    assert set(names(get_resolver().url_patterns)) == set(PAGES)
+
+
+def test_each_page_opens_for_those_it_is_for(client: Client, scene: Scene) -> None:
+    # One scene for all pages: no GET changes anything.
+    found: dict[str, list[int]] = {}
+    for person in PEOPLE:
+        client.logout()
+        if person != "anonymous":
+            client.force_login(getattr(scene.world, person))
+        for name, (arguments, _) in PAGES.items():
+            status = client.get(reverse(name, args=arguments(scene))).status_code
+            if name == "account_logout" and person != "anonymous":
+                assert client.session["_auth_user_id"]  # GET only asks
+            found.setdefault(name, []).append(status)
+    assert found == {name: expected for name, (_, expected) in PAGES.items()}

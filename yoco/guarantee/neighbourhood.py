@@ -1,0 +1,125 @@
+"""Which incidents have to be looked at together: those whose placing or waste depends on an incident that changed."""
+
+import datetime
+import uuid
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from django.db.models import Q
+
+from yoco.contracts.models import Contract
+from yoco.guarantee.evidence import IncidentFacts
+from yoco.guarantee.facts import contract_years, incident_facts, stall_of
+from yoco.guarantee.models import Placement
+from yoco.guarantee.rules import DEFAULT_TERMS, Year, units
+from yoco.incidents.models import Incident
+
+Span = tuple[datetime.datetime, datetime.datetime]
+
+
+@dataclass
+class Loaded:
+    """The incidents of one contract that were loaded, by primary key, with their facts and the stalls of their jobs."""
+
+    years: list[Year]
+    contract: Contract
+    incidents: dict[int, Incident] = field(default_factory=dict)
+    facts: dict[int, IncidentFacts] = field(default_factory=dict)
+    stalls: dict[int, Span] = field(default_factory=dict)
+
+    def add(self, incident: Incident) -> None:
+        """Takes an incident in."""
+        facts = incident_facts(incident)
+        self.incidents[incident.pk] = incident
+        self.facts[incident.pk] = facts
+        self.stalls[incident.pk] = stall_of(incident, facts)
+
+    @property
+    def window(self) -> datetime.timedelta:
+        """The longest time over which two incidents of this contract can be one."""
+        return max((year.terms or DEFAULT_TERMS).relapse_window for year in self.years) if self.years else WINDOW
+
+    def touched_by(self, seeds: Collection[int]) -> set[int]:
+        """The members of every unit that holds a seed, or an incident whose stall overlaps that of a seed."""
+        mine = {pk for pk in seeds if pk in self.incidents}
+        near = mine | self._overlapping(mine)
+        primary = {facts.id: pk for pk, facts in self.facts.items()}
+        touched: set[int] = set()
+        for unit in units(self.facts.values(), self.years):
+            members = {primary[facts.id] for facts in unit}
+            if members & near:
+                touched |= members
+        return touched
+
+    def _overlapping(self, mine: set[int]) -> set[int]:
+        by_run: dict[uuid.UUID, list[Span]] = {}
+        for pk in mine:
+            by_run.setdefault(self.incidents[pk].run_id, []).append(self.stalls[pk])
+        merged = {run: _merged(spans) for run, spans in by_run.items()}
+        return {
+            pk
+            for pk, incident in self.incidents.items()
+            if incident.run_id in merged and _meets(merged[incident.run_id], self.stalls[pk])
+        }
+
+
+WINDOW = DEFAULT_TERMS.relapse_window
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """The union of these spans, in order."""
+    union: list[Span] = []
+    for start, end in sorted(spans):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(end, union[-1][1]))
+        else:
+            union.append((start, end))
+    return union
+
+
+def _meets(union: list[Span], span: Span) -> bool:
+    """Whether a span meets a union of spans, its ends included."""
+    index = bisect_left(union, span[0], key=lambda member: member[1])
+    return index < len(union) and union[index][0] <= span[1]
+
+
+def neighbourhood(
+    contracts: Mapping[uuid.UUID, Contract], changed: Collection[int]
+) -> tuple[dict[uuid.UUID, Loaded], set[int]]:
+    """Loads what the placing of the changed incidents depends on. Returns it by contract, and the incidents to place.
+
+    Three queries when nothing is near, and one more for every further step of a chain of incidents.
+    """
+    loaded = {pk: Loaded(contract_years(contract), contract) for pk, contract in contracts.items()}
+    for incident in Incident.objects.filter(pk__in=changed):
+        loaded[incident.contract_id].add(incident)
+    keys = Placement.objects.filter(pk__in=changed).values("unit_key")
+    # Whoever shared a unit with a changed incident may have to lead it now.
+    mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
+    seeds = {*changed, *mates}
+    frontier, seen = {pk for part in loaded.values() for pk in part.incidents}, set[int]()
+    missing = Q(pk__in=mates)
+    while frontier:
+        known = {pk for part in loaded.values() for pk in part.incidents}
+        near = Placement.objects.filter(_near(loaded, frontier)).values("pk")
+        for incident in Incident.objects.filter(missing | Q(pk__in=near)).exclude(pk__in=known):
+            loaded[incident.contract_id].add(incident)
+        missing = Q(pk__in=())
+        seen |= frontier
+        touched = {pk for part in loaded.values() for pk in part.touched_by(seeds)}
+        frontier = touched - seen
+    return loaded, touched
+
+
+def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: set[int]) -> Q:
+    """Placements of the same workloads within the window of these incidents, or of the same root events."""
+    rows = [(part, pk) for part in loaded.values() for pk in frontier if pk in part.incidents]
+    window = max(part.window for part, _ in rows)
+    low = min(min(part.stalls[pk][0], part.facts[pk].started_at) for part, pk in rows)
+    high = max(max(part.stalls[pk][1], part.facts[pk].ended_at) for part, pk in rows)
+    return Q(
+        run_id__in={part.incidents[pk].run_id for part, pk in rows},
+        ended_at__gte=low - window,
+        stall_from__lte=high + window,
+    ) | Q(root_event_key__in={part.incidents[pk].root_event_id for part, pk in rows} - {None})
