@@ -194,11 +194,11 @@ def test_the_command_names_the_first_broken_row_and_exits_with_1(
     credit_approve(credit_id=credit.pk, actor=world.second_account_manager)
     credit_apply(order_id=make.order(world.contract, 4000).pk, actor=world.account_manager)
     call_command("ledger_verify")
-    assert "holds " in capsys.readouterr().out
-    call_command("ledger_verify", world.contract.number, format="json")
+    assert "Everything holds." in capsys.readouterr().out
+    call_command("ledger_verify", contract=world.contract.number, format="json")
     assert '"holds": true' in capsys.readouterr().out
     with pytest.raises(CommandError) as usage:
-        call_command("ledger_verify", "NO-SUCH")
+        call_command("ledger_verify", contract="NO-SUCH")
     assert usage.value.returncode == 2
 
     paid = LedgerTransaction.objects.get(sequence=2)
@@ -206,7 +206,7 @@ def test_the_command_names_the_first_broken_row_and_exits_with_1(
     with pytest.raises(CommandError, match=str(paid.pk)) as broken:
         call_command("ledger_verify")
     assert broken.value.returncode == 1
-    assert f"broken    transaction {paid.pk}" in capsys.readouterr().out
+    assert f"BROKEN  transaction {paid.pk}" in capsys.readouterr().out
 
     statement = Statement.objects.get(pk=credit.statement_id)
     tamper(
