@@ -22,7 +22,7 @@ from agent.reporting.incident import (
 )
 from agent.wire import Message
 
-DIGEST_ALGORITHM = "xxh3-128 over the xxh3-128 of 4 MiB segments"
+DIGEST_ALGORITHM = "xxh3-128-tree-4MiB"  # xxh3-128 over the xxh3-128 of 4 MiB segments
 """What `agent.transport` computes on both ends of a transfer."""
 
 
