@@ -86,15 +86,19 @@ def key_create(request: HttpRequest, organisation_id: uuid.UUID) -> HttpResponse
     found = managed(request, organisation_id)
     form = KeyForm(request.POST or None, organisation=found)
     if request.method == "POST" and form.is_valid():
-        key, text = agent_key_create(
-            organisation=found,
-            contract=form.cleaned_data["contract"],
-            scope=Scope(form.cleaned_data["scope"]),
-            name=form.cleaned_data["name"],
-            actor=reader(request),
-        )
-        context = {"section": "settings", "organisation": found, "key": key, "text": text, "site": settings.SITE_URL}
-        return render(request, "portal/key_created.html", context, status=201)
+        try:
+            key, text = agent_key_create(
+                organisation=found,
+                contract=form.cleaned_data["contract"],
+                scope=Scope(form.cleaned_data["scope"]),
+                name=form.cleaned_data["name"],
+                actor=reader(request),
+            )
+        except DomainError as error:
+            form.add_error("name", error.message)
+        else:
+            context = {"section": "settings", "organisation": found, "key": key, "text": text, "site": settings.SITE_URL}
+            return render(request, "portal/key_created.html", context, status=201)
     return render(request, "portal/key_new.html", {"section": "settings", "organisation": found, "form": form})
 
 
