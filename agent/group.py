@@ -117,6 +117,8 @@ class LiveGroup(dist.ProcessGroup):
         self._members: Members | None = None
         self._pending: set[OwnedWork] = set()
         self._graveyard: list[Members] = []
+        self.issued = 0
+        """Collectives begun since the members were installed."""
         self.failed = False
         """Whether a collective since the last `begin_step` failed or was cut."""
         self.on_break: Callable[[str], None] = lambda reason: None
@@ -130,7 +132,7 @@ class LiveGroup(dist.ProcessGroup):
         self._bury_dead()
         with self._lock:
             self._members, self._rank, self._state = members, members.rank, "formed"
-            self.failed = False
+            self.failed, self.issued = False, 0
 
     def begin_step(self) -> None:
         """Forget the failures of earlier steps, unless the group is still broken."""
@@ -180,6 +182,7 @@ class LiveGroup(dist.ProcessGroup):
             members = self._members
             if self._state == "formed" and not self.failed and members is not None:
                 self._pending.add(work)
+                self.issued += 1
             else:
                 if self._state == "loopback":
                     alone()
@@ -208,7 +211,9 @@ class LiveGroup(dist.ProcessGroup):
 
     def _fail(self, name: str, members: Members, error: Exception) -> None:
         if self._break(members):
-            self.on_break(f"{name}: {str(error).splitlines()[0]}")
+            # gloo begins with its source line in brackets and ends with advice
+            reason = str(error).splitlines()[0].partition("] ")[2].partition(". ")[0] or str(error)
+            self.on_break(f"{name}: {reason}")
 
     def reduce_bucket(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
         """Sum a DDP bucket over the members, in place; the future's value is the bucket."""
