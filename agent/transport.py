@@ -40,9 +40,9 @@ _ATTEMPTS = 3
 class SourceFailed(ConnectionError):
     """A peer could not deliver the state; `damaged` if what it sent did not match its digests."""
 
-    def __init__(self, message: str, damaged: bool = False) -> None:
+    def __init__(self, message: str, damaged: bool = False, source: str = "") -> None:
         super().__init__(message)
-        self.damaged = damaged
+        self.damaged, self.source = damaged, source
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class Segments:
         self._open_size = SEGMENT_BYTES
         self._add(small)
         for leaf in leaves:
-            self._add(self._bytes_of(leaf.tensor))
+            self._add(self._view(leaf.tensor))
 
-    def _bytes_of(self, tensor: torch.Tensor) -> memoryview:
+    def _view(self, tensor: torch.Tensor) -> memoryview:
         flat = tensor
         if tensor.device.type != "cpu" or not tensor.is_contiguous():  # CUDA staging: untested, no GPU
             flat = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             flat.copy_(tensor)
             self._copies.append((tensor, flat))
-        return memoryview(flat.detach().reshape(-1).view(torch.uint8).numpy()).cast("B")
+        return bytes_of(flat)
 
     def _add(self, view: memoryview) -> None:
         while len(view):
@@ -100,6 +100,12 @@ class Segments:
         """Copy what was received for tensors that could not be received in place."""
         for tensor, flat in self._copies:
             tensor.copy_(flat)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor."""
+    array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array).cast("B")
 
 
 def root_digest(digests: Sequence[bytes]) -> str:
@@ -223,7 +229,7 @@ class Transfer:
             self._segments = Segments(leaves, memoryview(self._small))
         elif json.dumps(self._header) != json.dumps(header):
             link.close()
-            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True)
+            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True, source=name)
         return link
 
     def _from_source(self, name: str, address: Address) -> Moved:
@@ -231,17 +237,13 @@ class Transfer:
         assert self._segments is not None
         self._links = links = [first]
         try:
-            todo = collections.deque(
-                index for index in range(len(self._segments.parts)) if index not in self._digests
-            )
+            todo = collections.deque(index for index in range(len(self._segments.parts)) if index not in self._digests)
             width = max(1, min(self._streams, len(todo)))
             for _ in range(width - 1):
                 links.append(self._open(name, address))
             if not self._cancelled:
                 self._failure = None
-            threads = [
-                threading.Thread(target=self._stream, args=(name, link, todo), daemon=True) for link in links
-            ]
+            threads = [threading.Thread(target=self._stream, args=(name, link, todo), daemon=True) for link in links]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -256,7 +258,7 @@ class Transfer:
                 link.close()
         received = root_digest([self._digests[index] for index in range(len(self._segments.parts))])
         if sent != received:
-            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True)
+            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True, source=name)
         self._segments.write_back()
         self._registry.received(bytes(self._small))
         return Moved(name, sum(self._segments.sizes), sent, received, moved_at, datetime.now(UTC))
@@ -287,7 +289,7 @@ class Transfer:
                     continue
                 damaged[index] += 1
                 if damaged[index] >= _ATTEMPTS:
-                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True)
+                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True, name)
                 todo.append(index)
         except SourceFailed as error:
             self._fail(error)

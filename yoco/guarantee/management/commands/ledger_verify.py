@@ -1,5 +1,9 @@
-"""`manage.py ledger_verify`: proves the ledger's chain and sums, and the statements that it rests on."""
+"""`manage.py ledger_verify`: proves the ledger's chain and sums, and the statements that it rests on.
 
+Exit status 0 when everything holds, 1 when something is broken, the first broken row in the last line, 2 for bad usage.
+"""
+
+import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,27 +19,38 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--contract", help="only this contract, by its number")
+        parser.add_argument("--format", choices=["text", "json"], default="text")
 
     def handle(self, *args: Any, **options: Any) -> None:
         contract_id = None
+        statements = Statement.objects.all()
         if options["contract"]:
             contract = Contract.objects.filter(number=options["contract"]).first()
             if contract is None:
                 raise CommandError(f"There is no contract {options['contract']}.", returncode=2)
             contract_id = contract.pk
-        statements = Statement.objects.all()
-        if contract_id is not None:
-            statements = statements.filter(year__contract=contract_id)
+            statements = statements.filter(year__contract=contract)
         broken = [str(row) for row in statements_verify(contract_id=contract_id)]
         ledger = ledger_verify(contract_id=contract_id)
         broken += [str(row) for row in ledger.broken]
-        self.stdout.write(
-            f"{statements.count()} statements; {ledger.transactions} transactions and {ledger.postings} postings "
-            f"in {ledger.seconds:.2f} s"
-        )
+        counts = {
+            "statements": statements.count(),
+            "transactions": ledger.transactions,
+            "postings": ledger.postings,
+        }
+        if options["format"] == "json":
+            found = {**counts, "heads": ledger.heads, "broken": broken, "holds": not broken}
+            self.stdout.write(json.dumps(found, indent=2, sort_keys=True))
+        else:
+            self.stdout.write(
+                f"{counts['statements']} statements; {ledger.transactions} transactions and {ledger.postings} postings "
+                f"in {ledger.seconds:.2f} s"
+            )
+            for row in broken:
+                self.stdout.write(f"BROKEN  {row}")
         if broken:
-            self.stdout.write("\n".join(f"BROKEN  {row}" for row in broken[1:]))
             raise CommandError(f"First broken row: {broken[0]}", returncode=1)
-        for contract_key, head in sorted(ledger.heads.items()):
-            self.stdout.write(f"head of contract {contract_key}: {head}")
-        self.stdout.write("Everything holds.")
+        if options["format"] == "text":
+            for contract_key, head in sorted(ledger.heads.items()):
+                self.stdout.write(f"head of contract {contract_key}: {head}")
+            self.stdout.write("Everything holds.")

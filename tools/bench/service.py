@@ -1,0 +1,5 @@
+"""The service's benchmarks."""
+
+from tools.bench import ledger, years
+
+BENCHES = (years.BENCH, ledger.BENCH)
