@@ -25,7 +25,7 @@ from tests.ingest.reports import report
 from tests.services import ROOT, service_environment, web_server
 from tools.services import Postgres, Redis, Server
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SET_UP = """
 from tests.people import build_world
@@ -64,7 +64,7 @@ class Service:
         self.answered += 1
         return {result["id"]: result["status"] for result in response.json()["results"]}
 
-    def flush(self, reports: list[dict[str, Any]], *, seconds: float = 60, batch: int = 20) -> Counter[str]:
+    def flush(self, reports: list[dict[str, Any]], *, seconds: float = 150, batch: int = 20) -> Counter[str]:
         """Sends as an agent does: again and again, until every report was answered."""
         pending = {body["id"]: body for body in reports}
         answers: Counter[str] = Counter()
@@ -203,7 +203,7 @@ def test_web_workers_killed_at_any_moment(server_directory: Path, fresh_database
                     kills += 1
 
         with meanwhile(kill):
-            service.flush(sent, seconds=120, batch=3)
+            service.flush(sent, seconds=200, batch=3)
             # What is left of the kills falls on reports that are stored already.
             while kills < 4:
                 with contextlib.suppress(httpx.HTTPError):
@@ -260,7 +260,7 @@ def test_postgres_restarted(server_directory: Path, own_postgres: Postgres) -> N
                 own_postgres.start()
 
         with meanwhile(restart):
-            service.flush(sent, seconds=120)
+            service.flush(sent, seconds=200)
         assert_each_once(service, sent)
 
 
