@@ -32,7 +32,7 @@ from agent.journal import LOGGED_VALUES, Entry
 from agent.parallel import average_gradients, broadcast_buffers, data_parallel
 from agent.settings import WorkerSettings
 from agent.state import Registry, Rehearsal, layout
-from agent.transport import state_digest
+from agent.transport import bytes_of, state_digest
 from agent.worker import Worker
 
 REHEARSALS = 2
@@ -105,7 +105,7 @@ class Agent:
             state = xxhash.xxh3_128()
             for leaf in self._registry.leaves():
                 if leaf.name.startswith(kind):
-                    state.update(leaf.tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+                    state.update(bytes_of(leaf.tensor.cpu().contiguous()))
             found[name] = state.hexdigest()
         found["rng"] = xxhash.xxh3_128(b"".join(entry.private for entry in self._journal.entries)).hexdigest()
         return found

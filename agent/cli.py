@@ -17,6 +17,7 @@ from agent import __version__
 from agent.coordinator import Coordinator, Job
 from agent.evidence import Evidence
 from agent.node import NodeAgent, Script
+from agent.process import has_gpus
 from agent.reporting import IncidentReporter
 from agent.settings import SECRET_VARIABLE, Limits, job_secret
 from agent.wal import LogDamaged
@@ -55,10 +56,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--workers", type=_positive, required=True, help="ranks that train together")
     run.add_argument("--spares", type=_natural, default=1, help="idle processes that can take a rank (default 1)")
-    run.add_argument("--state-dir", type=Path, help="the coordinator's log and incidents.jsonl (default build/agent/RUN)")
+    run.add_argument("--state-dir", type=Path, help="log and incidents.jsonl (default build/agent/RUN)")
     run.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="the coordinator's address")
     run.add_argument("--node", default=socket.gethostname(), help="this machine's name in reports")
     run.add_argument("--streams", type=_positive, default=2, help="TCP streams for moving state (default 2)")
+    run.add_argument(
+        "--start",
+        choices=["auto", "spawn", "fork"],
+        default="auto",
+        help="fork workers from one process that has imported torch, or a fresh interpreter for each "
+        "(auto: fork where there is no GPU)",
+    )
     run.add_argument("--gpus", type=_natural, help="GPUs of the run, for reports (default: workers)")
     run.add_argument("--gpu-model", default="none", help="GPU model, for reports")
     _add_reporting(run)
@@ -121,12 +129,12 @@ def _run(options: argparse.Namespace) -> int:
         raise Usage(str(error)) from error
     except OSError as error:
         raise Usage(
-            f"cannot listen on {options.listen}: {error.strerror}; choose another with --listen HOST:PORT"
+            f"cannot listen on {options.listen}: {_reason(error)}; choose another with --listen HOST:PORT"
         ) from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Usage(f"cannot write to {folder}: {error.strerror}; choose another with --state-dir") from error
+        raise Usage(f"cannot write to {folder}: {_reason(error)}; choose another with --state-dir") from error
     if (folder / "coordinator.wal").exists():
         raise Usage(f"{folder} holds the log of an earlier run; choose another --state-dir or --run-id")
     os.environ.setdefault(SECRET_VARIABLE, secrets.token_urlsafe(32))
@@ -149,6 +157,8 @@ def _run(options: argparse.Namespace) -> int:
                 streams=options.streams,
                 limits=limits,
                 master_port=port,
+                forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
+                private_descriptors=[listener.fileno()],
             ),
             options.spares,
         )
@@ -162,9 +172,7 @@ def _run(options: argparse.Namespace) -> int:
             coordinator.wait(10)
 
 
-def _start_coordinator(
-    options: argparse.Namespace, listener: socket.socket, folder: Path
-) -> subprocess.Popen[bytes]:
+def _start_coordinator(options: argparse.Namespace, listener: socket.socket, folder: Path) -> subprocess.Popen[bytes]:
     """The coordinator inherits the listening socket, so that a restarted one has the same address."""
     command = [sys.executable, "-m", "agent", "coordinator", "--fd", str(listener.fileno())]
     command += ["--workers", str(options.workers), "--spares", str(options.spares)]
@@ -199,9 +207,7 @@ def _coordinate(options: argparse.Namespace) -> int:
         f"{options.node}/{options.run_id}",
         workload,
     )
-    evidence = Evidence(
-        options.state_dir, options.run_id, reporter, online=options.report_url is not None
-    )
+    evidence = Evidence(options.state_dir, options.run_id, reporter, online=options.report_url is not None)
     job = Job(options.run_id, options.workers, options.spares, _limits(options))
     listener = socket.socket(fileno=options.fd)
     listener.setblocking(False)
@@ -210,6 +216,10 @@ def _coordinate(options: argparse.Namespace) -> int:
 
 def _limits(options: argparse.Namespace) -> Limits:
     return Limits(**{limit.name: getattr(options, f"{limit.name}_limit") for limit in fields(Limits)})
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _positive(text: str) -> int:

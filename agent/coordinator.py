@@ -34,6 +34,10 @@ ATTEMPTS_WITHOUT_LOSS = 5
 """Attempts that fail although nobody was lost, after which the run is given up."""
 
 
+FIRST_SPARES_SECONDS = 20.0
+"""How long the first step may wait for the spares."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What the run was started with."""
@@ -124,8 +128,18 @@ class Coordinator:
         active = self._roster.active()
         for member in active:
             self._initial[member.rank or 0] = member.facts["initial"]
+        await self._wait_for_first_spares()
         self._check_layouts(active)
         await self._recover()
+
+    async def _wait_for_first_spares(self) -> None:
+        """Spares come up with the workers; training begins without one that takes much longer."""
+        spares = [member for member in self._roster.members.values() if member.first_rank is None]
+        seconds = min(FIRST_SPARES_SECONDS, self._limits.spare)
+        if not await self._roster.wait(
+            lambda: all(member.registered or not member.alive for member in spares), seconds
+        ):
+            self._say("training begins although not all spares are ready")
 
     def _registered_ranks(self) -> set[int | None]:
         return {member.rank for member in self._roster.active() if member.registered}
@@ -271,9 +285,7 @@ class Coordinator:
     async def _plan(self) -> Plan:
         """The next epoch. Waits for spares as long as the limits allow. Raises Abandoned or Disturbed."""
         survivors = [
-            Survivor(
-                member.worker, member.rank or 0, member.version, member.prepared, member.node, member.leaving
-            )
+            Survivor(member.worker, member.rank or 0, member.version, member.prepared, member.node, member.leaving)
             for member in self._roster.active()
         ]
         if survivors:
@@ -321,9 +333,7 @@ class Coordinator:
         for incident in self._open.values():
             incident.attempt_ended("waiting", "no spare is free")
             self._evidence.amended(incident)
-        came = await self._during_attempt(
-            lambda: len(self._roster.spares()) > present, self._limits.spare
-        )
+        came = await self._during_attempt(lambda: len(self._roster.spares()) > present, self._limits.spare)
         if not came:
             raise Abandoned(
                 f"rank {ranks} was lost after step {self._committed} and no spare came within "

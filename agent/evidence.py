@@ -18,9 +18,7 @@ FLUSH_SECONDS = 15.0
 class Evidence:
     """States facts in order on a thread of its own: recovery never waits for a disk or a network."""
 
-    def __init__(
-        self, folder: Path, run_id: str, reporter: IncidentReporter | None, *, online: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, run_id: str, reporter: IncidentReporter | None, *, online: bool = False) -> None:
         """`online`: the reporter has a service to send to."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / "incidents.jsonl").open("a")

@@ -24,14 +24,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+from torch._C import _distributed_c10d as c10d
 
 from agent.wire import own_sockets
 
 Tensor = torch.Tensor
 
 
-class OwnedWork(dist._Work):
+class OwnedWork(c10d.Work):
     """A collective's completion, fulfilled by gloo or by the agent, whichever comes first."""
 
     def __init__(self, result: Any) -> None:
@@ -51,14 +51,14 @@ class OwnedWork(dist._Work):
         self.future.wait()
         return True
 
-    def get_future(self) -> torch.futures.Future[Any]:  # type: ignore[override]
+    def get_future(self) -> torch.futures.Future[Any]:
         return self.future
 
 
 class Members:
     """The gloo group of one epoch, and the sockets that it opened."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
+    def __init__(self, store: c10d.Store, rank: int, size: int, timeout: float) -> None:
         """Connects to every other member. Raises RuntimeError after `timeout` seconds."""
         self.rank = rank
         before = set(_socket_inodes())
@@ -110,7 +110,7 @@ class LiveGroup(dist.ProcessGroup):
     """The process group that the model sees. See the module's text."""
 
     def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]  # the stub lacks this constructor
         self._rank, self._size = rank, size
         self._lock = threading.Lock()
         self._state = "loopback"
@@ -214,15 +214,15 @@ class LiveGroup(dist.ProcessGroup):
         """Sum a DDP bucket over the members, in place; the future's value is the bucket."""
         return self._issue("allreduce", bucket, lambda gloo: gloo.allreduce([bucket]), lambda: None).future
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:  # type: ignore[override]
         opts = opts or c10d.AllreduceOptions()
         return self._issue("allreduce", tensors, lambda gloo: gloo.allreduce(tensors, opts), lambda: None)
 
-    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:
+    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> OwnedWork:  # type: ignore[override]
         opts = opts or c10d.BroadcastOptions()
         return self._issue("broadcast", tensors, lambda gloo: gloo.broadcast(tensors, opts), lambda: None)
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> OwnedWork:
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> OwnedWork:  # type: ignore[override]
         opts = opts or c10d.AllgatherOptions()
 
         def alone() -> None:
@@ -246,9 +246,7 @@ class LiveGroup(dist.ProcessGroup):
         def alone() -> None:
             output.copy_(value.view(self._size, *output.shape)[max(self._rank, 0)])
 
-        return self._issue(
-            "reduce_scatter", output, lambda gloo: gloo._reduce_scatter_base(output, value, opts), alone
-        )
+        return self._issue("reduce_scatter", output, lambda gloo: gloo._reduce_scatter_base(output, value, opts), alone)
 
     def barrier(self, opts: Any = None) -> OwnedWork:
         opts = opts or c10d.BarrierOptions()
@@ -262,13 +260,13 @@ class LiveGroup(dist.ProcessGroup):
     def size(self) -> int:
         return self._size
 
-    def getRank(self) -> int:  # noqa: N802 (c10d's name)
+    def getRank(self) -> int:
         return self._rank
 
-    def getSize(self) -> int:  # noqa: N802 (c10d's name)
+    def getSize(self) -> int:
         return self._size
 
-    def getBackendName(self) -> str:  # noqa: N802 (c10d's name)
+    def getBackendName(self) -> str:
         return BACKEND
 
 
@@ -293,7 +291,7 @@ def make_default_group(rank: int, size: int) -> LiveGroup:
 
     if not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
-    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=max(rank, 0), world_size=size)
+    dist.init_process_group(BACKEND, store=c10d.HashStore(), rank=max(rank, 0), world_size=size)
     group = made[-1]
     group._rank = rank
     return group

@@ -114,9 +114,7 @@ class Incident:
         per_step = None if samples is None else samples - (progress.samples_before or 0)
         self.record = replace(
             self.record,
-            progress=replace(
-                progress, first_step_after=version, samples_after=samples, samples_per_step=per_step
-            ),
+            progress=replace(progress, first_step_after=version, samples_after=samples, samples_per_step=per_step),
             resolution="live_migration",
         )
         self.attempt_ended("resumed")

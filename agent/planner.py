@@ -71,9 +71,7 @@ def make_plan(
     for survivor in survivors:
         behind = version - survivor.version
         if behind > 1 or (behind == 1 and not survivor.prepared):
-            raise OutOfStep(
-                survivor.worker, f"at step {survivor.version} without the gradients of step {version}"
-            )
+            raise OutOfStep(survivor.worker, f"at step {survivor.version} without the gradients of step {version}")
     ranks = {survivor.worker: survivor.rank for survivor in survivors if not survivor.leaving}
     vacant = sorted(set(range(world_size)) - set(ranks.values()))
     if len(vacant) > len(spares):
@@ -91,9 +89,5 @@ def first_plan(survivors: Sequence[Survivor], spares: Sequence[str], world_size:
     """
     plan = make_plan(survivors, spares, world_size)
     root = min(survivors, key=lambda survivor: survivor.rank).worker
-    differing = {
-        survivor.worker: survivor.rank
-        for survivor in survivors
-        if digests[survivor.worker] != digests[root]
-    }
+    differing = {survivor.worker: survivor.rank for survivor in survivors if digests[survivor.worker] != digests[root]}
     return Plan(0, plan.ranks, plan.targets | differing, (root,))

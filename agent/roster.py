@@ -120,9 +120,7 @@ class Roster:
         finally:
             writer.close()
 
-    async def _serve_node(
-        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_node(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = self.nodes[hello["node"]] = Node(hello["node"], writer)
         for worker, facts in hello["workers"].items():
             self.add(worker, node.name, facts["rank"], facts["pid"])
@@ -144,9 +142,7 @@ class Roster:
         member.pid = pid
         return member
 
-    async def _serve_worker(
-        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_worker(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         name = hello["worker"]
         await self.wait_known(name)
         member = self.members.get(name)

@@ -131,9 +131,7 @@ class Registry:
             [{key: value for key, value in group.items() if key != "params"} for group in each.param_groups]
             for each in self.optimizers
         ]
-        scalars = {
-            name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)
-        }
+        scalars = {name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)}
         objects = {name: thing.state_dict() for name, thing in self.replicated.items()}
         self.small = codec.encode({"groups": groups, "scalars": scalars, "objects": objects}, "registered")
         for name, live in self.buffers():

@@ -67,15 +67,15 @@ class Segments:
         self._open_size = SEGMENT_BYTES
         self._add(small)
         for leaf in leaves:
-            self._add(self._bytes_of(leaf.tensor))
+            self._add(self._view(leaf.tensor))
 
-    def _bytes_of(self, tensor: torch.Tensor) -> memoryview:
+    def _view(self, tensor: torch.Tensor) -> memoryview:
         flat = tensor
         if tensor.device.type != "cpu" or not tensor.is_contiguous():  # CUDA staging: untested, no GPU
             flat = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             flat.copy_(tensor)
             self._copies.append((tensor, flat))
-        return memoryview(flat.detach().reshape(-1).view(torch.uint8).numpy()).cast("B")
+        return bytes_of(flat)
 
     def _add(self, view: memoryview) -> None:
         while len(view):
@@ -100,6 +100,12 @@ class Segments:
         """Copy what was received for tensors that could not be received in place."""
         for tensor, flat in self._copies:
             tensor.copy_(flat)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor."""
+    array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array).cast("B")
 
 
 def root_digest(digests: Sequence[bytes]) -> str:
@@ -231,17 +237,13 @@ class Transfer:
         assert self._segments is not None
         self._links = links = [first]
         try:
-            todo = collections.deque(
-                index for index in range(len(self._segments.parts)) if index not in self._digests
-            )
+            todo = collections.deque(index for index in range(len(self._segments.parts)) if index not in self._digests)
             width = max(1, min(self._streams, len(todo)))
             for _ in range(width - 1):
                 links.append(self._open(name, address))
             if not self._cancelled:
                 self._failure = None
-            threads = [
-                threading.Thread(target=self._stream, args=(name, link, todo), daemon=True) for link in links
-            ]
+            threads = [threading.Thread(target=self._stream, args=(name, link, todo), daemon=True) for link in links]
             for thread in threads:
                 thread.start()
             for thread in threads:

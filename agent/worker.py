@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from agent import faults
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
-from agent.reporting.incident import rfc3339
 from agent.journal import Entry, Journal
+from agent.reporting.incident import rfc3339
 from agent.settings import WorkerSettings, job_secret
 from agent.state import Registry
 from agent.transport import Moved, Offer, SourceFailed, Transfer
@@ -56,7 +56,7 @@ class Worker:
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
         self._hello: Callable[[], Message] = dict
-        self._store = dist.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
+        self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
         self._listener = socket.create_server((settings.host, 0))
         group.on_break = self._suspect
 
@@ -329,8 +329,8 @@ class _Forming:
             faults.at("form")
             host, port = plan["store"]
             # One client for each epoch: a client blocked on a dead member's key must not delay the next.
-            client = dist.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
-            store = dist.PrefixStore(f"epoch-{plan['epoch']}", client)
+            client = c10d.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
+            store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
             self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS)
             self._members.set_timeout(worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here
@@ -345,5 +345,3 @@ class _Forming:
 
 def _initial(plan: Message) -> list[Entry]:
     return [Entry.from_bytes(bytes.fromhex(text)) for text in plan["initial"]]
-
-

@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "django_filters",
     "csp",
     "yoco.core",
     "yoco.accounts",
@@ -114,7 +115,7 @@ CELERY_TASK_ALWAYS_EAGER = not REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
-CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.core.tasks.tick", "schedule": 60.0}}
+CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.guarantee.tasks.tick", "schedule": 60.0}}
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
@@ -164,8 +165,10 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["yoco.api.throttling.KeyThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "yoco.api.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "yoco.core.problem.problem_response",
@@ -179,7 +182,24 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
+    "OAS_VERSION": "3.1.0",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "yoco.api.schema.payload_schemas",
+    ],
+    "SERVERS": [{"url": "/"}],
+    "ENUM_NAME_OVERRIDES": {
+        "CountedRule": "yoco.contracts.models.Counted.choices",
+        "IncidentState": "yoco.incidents.models.IncidentState.choices",
+        "IncidentKind": "yoco.incidents.models.Kind.choices",
+        "YearState": "yoco.contracts.models.YearState.choices",
+        "CreditState": "yoco.credits.models.CreditState.choices",
+        "CreditBase": "yoco.contracts.models.CreditBase.choices",
+        "UnaccountedRule": "yoco.contracts.models.Unaccounted.choices",
+        "ReportSource": "yoco.incidents.models.ReportSource.choices",
+    },
 }
 
 CONTENT_SECURITY_POLICY = {
@@ -210,4 +230,9 @@ if env.bool("TRUST_FORWARDED_PROTO", default=False):
 INGEST_MAX_BODY = 1024 * 1024
 INGEST_MAX_INFLATED = 10 * 1024 * 1024
 INGEST_MAX_REPORTS = 500
+# Requests of one key, or of one person: tokens a second, and how many may gather.
+RATE_LIMITS = {
+    "ingest": (env.float("INGEST_RATE", default=100.0), env.int("INGEST_BURST", default=1000)),
+    "read": (env.float("READ_RATE", default=20.0), env.int("READ_BURST", default=200)),
+}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024

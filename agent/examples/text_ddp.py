@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 (torch's own convention)
+from torch.nn import functional as F
 
 from agent import Agent
 
@@ -69,7 +69,7 @@ for seed in (torch.manual_seed, random.seed, numpy.random.seed):
 for _, batch in agent.steps(lambda rank, size: batches(rank, size, options.seed), options.steps):
     logits = model(batch[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     agent.log(loss=loss)
     optimizer.step()
     scheduler.step()
@@ -77,7 +77,8 @@ for _, batch in agent.steps(lambda rank, size: batches(rank, size, options.seed)
 
 if agent.rank == 0:
     losses = agent.history.values("loss")
-    print(f"{options.steps} steps, loss {sum(losses[0]) / len(losses[0]):.3f} → {sum(losses[-1]) / len(losses[-1]):.3f}")
+    first, last = (sum(row) / len(row) for row in (losses[0], losses[-1]))
+    print(f"{options.steps} steps, loss {first:.3f} → {last:.3f}")
     if options.out:
         digests = agent.digests()
         with open(options.out, "w") as file:

@@ -68,7 +68,7 @@ def number(n: int) -> str:
     return str(uuid.UUID(int=n))
 
 
-def facts(started_at: datetime.datetime | None = None, **changes: Any) -> IncidentFacts:
+def facts(started_at: datetime.datetime | None = None, /, **changes: Any) -> IncidentFacts:
     """An unplanned failure that is resolved without loss, unless changed; each on its own root event."""
     n = next(COUNTER)
     base: dict[str, Any] = {
@@ -85,7 +85,7 @@ def facts(started_at: datetime.datetime | None = None, **changes: Any) -> Incide
     return IncidentFacts(**{**base, **changes})
 
 
-def failed(started_at: datetime.datetime | None = None, **changes: Any) -> IncidentFacts:
+def failed(started_at: datetime.datetime | None = None, /, **changes: Any) -> IncidentFacts:
     """An unplanned failure after which the job restarted from a checkpoint."""
     blank = {"quiesced_at": None, "state_moved_at": None, "state_verified_at": None, "state_bytes": None}
     blank |= {"digest_sent": "", "digest_received": "", "digest_algorithm": ""}
@@ -106,7 +106,7 @@ def year(terms: Terms | None = DEFAULT_TERMS, **changes: Any) -> Year:
     return Year(**{**base, **changes})
 
 
-def incident(contract: Any, started_at: datetime.datetime | None = None, **changes: Any) -> Incident:
+def incident(contract: Any, started_at: datetime.datetime | None = None, /, **changes: Any) -> Incident:
     """A stored incident, resolved without loss unless changed. `run` names its workload."""
     n = next(COUNTER)
     name = changes.pop("run", "run-1")

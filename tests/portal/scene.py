@@ -18,9 +18,8 @@ from yoco.core.money import Money
 from yoco.credits.models import Credit
 from yoco.credits.services import credit_approve, credit_issue
 from yoco.demo.synthetic import synthetic_reports
-from yoco.guarantee.services import placements_refresh, years_close
+from yoco.guarantee.services import reports_accept, years_close
 from yoco.incidents.models import Incident
-from yoco.incidents.services import reports_ingest
 from yoco.portal.graphics import PHASES
 
 NOW = datetime.datetime(2027, 11, 20, 10, 30, tzinfo=datetime.UTC)
@@ -152,8 +151,7 @@ def build_scene() -> Scene:
 
 
 def accept(contract: Contract, reports: list[dict[str, Any]], source: str = "agent") -> None:
-    outcome = reports_ingest(contract=contract, key=None, reports=reports, received_at=NOW, source=source)
-    placements_refresh(incident_ids=outcome.incident_ids)
+    outcome = reports_accept(contract=contract, key=None, reports=reports, received_at=NOW, source=source)
     assert {result.status for result in outcome.results} == {"created"}, outcome.results
 
 

@@ -8,13 +8,18 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from yoco.accounts.keys import key_digest, key_generate, key_parse, key_text
 from yoco.accounts.models import AgentKey, Membership, Organisation, Role, Scope, User
 from yoco.core.audit import audit_record
+from yoco.core.problem import DomainError
 
 if TYPE_CHECKING:
     from yoco.contracts.models import Contract
+
+# Of one name, for one contract and scope: the old one and its successor.
+LIVE_KEYS = 2
 
 
 @transaction.atomic
@@ -49,7 +54,29 @@ def agent_key_create(
     contract: "Contract | None" = None,
     expires_at: datetime | None = None,
 ) -> tuple[AgentKey, str]:
-    """A new key and its text, which is shown once and stored nowhere."""
+    """A new key and its text, which is shown once and stored nowhere.
+
+    Raises DomainError for an expiry that has passed, and for a third live key of one name: two are for rotation.
+    """
+    now = timezone.now()
+    if expires_at is not None and expires_at <= now:
+        raise DomainError(_("A key cannot end before it begins; choose a later expiry."), code="key_expired")
+    # Two people who create at once wait for each other here.
+    Organisation.objects.select_for_update(no_key=True).get(pk=organisation.pk)
+    same = AgentKey.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=now),
+        organisation=organisation,
+        contract=contract,
+        scope=scope,
+        name=name,
+        revoked_at=None,
+    )
+    if same.count() >= LIVE_KEYS:
+        raise DomainError(
+            _("Two keys named “%(name)s” are live already. Revoke one of them, or choose another name.")
+            % {"name": name},
+            code="two_live_keys",
+        )
     parts = key_generate(scope.value)
     pepper = max(settings.KEY_PEPPERS)
     key = AgentKey.objects.create(

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,6 +14,7 @@ from rest_framework.views import APIView
 from yoco.accounts.models import AgentKey, Scope
 from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
+from yoco.api.schema import EXAMPLE_REPORT, HEARTBEAT, MISSING, REPORTS, RESULTS, problems
 from yoco.contracts.models import Contract
 from yoco.core.problem import problem
 from yoco.guarantee.intake import heartbeat_accept
@@ -56,7 +58,15 @@ class ReportsView(APIView):
     authentication_classes = [KeyAuthentication]
     permission_classes = [IngestKey]
 
+    @extend_schema(
+        operation_id="reports_post",
+        request=REPORTS,
+        responses={200: RESULTS, **problems(400, 401, 403, 411, 413, 415, 422, 429, 503)},
+        examples=[EXAMPLE_REPORT],
+        tags=["agents"],
+    )
     def post(self, request: Request) -> Response:
+        """Takes one report or a list of up to 500, gzip welcome. A 200 is durable; one result for each report."""
         key, contract = _key(request)
         try:
             value = json_read(body_read(request))
@@ -90,7 +100,14 @@ class HeartbeatsView(APIView):
     authentication_classes = [KeyAuthentication]
     permission_classes = [IngestKey]
 
+    @extend_schema(
+        operation_id="heartbeats_post",
+        request=HEARTBEAT,
+        responses={200: MISSING, **problems(400, 401, 403, 411, 413, 415, 422, 429, 503)},
+        tags=["agents"],
+    )
     def post(self, request: Request) -> Response:
+        """Takes a sign of life and answers which report numbers never arrived."""
         _, contract = _key(request)
         try:
             missing = heartbeat_accept(

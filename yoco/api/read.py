@@ -83,6 +83,7 @@ class ContractYearViewSet(TenantViewSet):
     filterset_class = filters.ContractYearFilter
     ordering = ("-starts_at", "id")
 
+    @extend_schema(filters=False)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The contract year with its report: provisional while it is open, then that of its latest statement."""
         year = self.get_object()

@@ -208,6 +208,7 @@ def transactions_of_contract(*, contract: Contract) -> QuerySet[LedgerTransactio
     return (
         LedgerTransaction.objects.filter(contract=contract, seal__isnull=False)
         .select_related("actor", "statement")
+        .defer("statement__canonical", "statement__summary")  # large, and no entry shows them
         .prefetch_related("postings__account", "postings__order", "postings__credit__year")
         .order_by("sequence")
     )

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
-from yoco.guarantee.selectors import year_rules, year_verdict, years_tally
+from yoco.guarantee.tally import year_rules, year_verdict, years_tally
 from yoco.incidents.models import Decision, Dispute
 
 

@@ -15,7 +15,7 @@ from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, ContractYear
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import EPOCH, milliseconds, waste_input
-from yoco.guarantee.models import Placement, RestatementDue, Statement
+from yoco.guarantee.models import Outcome, Placement, RestatementDue, Statement
 from yoco.guarantee.neighbourhood import Loaded, neighbourhood
 from yoco.guarantee.rules import Placing, Review, place_unit, units
 from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin
@@ -72,18 +72,25 @@ def placements_refresh(*, incident_ids: Collection[int], reason: str = "late_rep
 def _reviews(loaded: dict[uuid.UUID, Loaded]) -> dict[str, Review]:
     """What people decided, by the incident's public id."""
     public = {pk: facts.id for part in loaded.values() for pk, facts in part.facts.items()}
+    return {public[pk]: review for pk, review in reviews_decided(public).items()}
+
+
+def reviews_decided(incident_ids: Collection[int]) -> dict[int, Review]:
+    """What people decided about these incidents: accepted exclusions, and objections upheld against another placing.
+
+    An objection upheld against an exclusion withdrew it and leaves no trace in the placing.
+    """
     excluded = dict(
-        Exclusion.objects.filter(incident__in=public, state=Decision.ACCEPTED).values_list("incident_id", "reason")
+        Exclusion.objects.filter(incident__in=incident_ids, state=Decision.ACCEPTED).values_list(
+            "incident_id", "reason"
+        )
     )
     upheld = set(
-        Dispute.objects.filter(incident__in=public, state=Decision.ACCEPTED)
-        .exclude(against_outcome="excluded")
+        Dispute.objects.filter(incident__in=incident_ids, state=Decision.ACCEPTED)
+        .exclude(against_outcome=Outcome.EXCLUDED)
         .values_list("incident_id", flat=True)
     )
-    return {
-        public[pk]: Review(excluded_for=excluded.get(pk), dispute_upheld=pk in upheld)
-        for pk in excluded.keys() | upheld
-    }
+    return {pk: Review(excluded_for=excluded.get(pk), dispute_upheld=pk in upheld) for pk in excluded.keys() | upheld}
 
 
 def _place(part: Loaded, touched: set[int], reviews: dict[str, Review]) -> dict[int, Placement]:

@@ -203,12 +203,9 @@ def fails_again(earlier: IncidentFacts, later: IncidentFacts, terms: Terms) -> b
     )
 
 
-def unit_key(unit: Sequence[IncidentFacts], terms: Terms) -> str:
-    """The key of a unit: its earliest member's root event or own id, and the workload where it is part of the unit."""
-    head = unit[0]
-    if terms.unit == "incident" or head.root_event is None:
-        return f"{head.id}:{head.run}"
-    return f"{head.root_event}:{head.run}" if terms.unit == "root_event_workload" else head.root_event
+def unit_key(unit: Sequence[IncidentFacts]) -> str:
+    """The key of a unit: its earliest member, and that member's workload, which no other customer shares."""
+    return f"{unit[0].id}:{unit[0].run}"
 
 
 def place_unit(unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews: Mapping[str, Review]) -> list[Placing]:
@@ -217,7 +214,7 @@ def place_unit(unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews:
     The whole unit belongs to the contract year in which its earliest member began.
     """
     year = year_at(unit[0].started_at, years)
-    key = unit_key(unit, terms_at(unit[0].started_at, years))
+    key = unit_key(unit)
     placed = [(*_place(facts, unit, year, reviews), facts) for facts in unit]
     lead = min(placed, key=lambda item: (WEIGHT[item[0]], order(item[2])))[2]
     return [

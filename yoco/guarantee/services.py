@@ -20,8 +20,8 @@ from yoco.core.problem import DomainError
 from yoco.credits.services import credit_propose, credit_restated
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.placements import placements_refresh
-from yoco.guarantee.selectors import year_rules
 from yoco.guarantee.statements import statement_differs, statement_write
+from yoco.guarantee.tally import year_rules
 from yoco.incidents.models import Incident, ReportSource
 from yoco.incidents.services import IngestOutcome, reports_ingest
 

@@ -13,7 +13,7 @@ from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.contracts.services import TERMS_FIELDS
 from yoco.guarantee.models import Placement, Statement
 from yoco.guarantee.report import YearReport
-from yoco.guarantee.selectors import report_compute, year_rules
+from yoco.guarantee.tally import report_compute, year_rules
 
 FORMAT = "yoco.statement/1"
 # Where the report's live parts stand; a statement can freeze neither a credit that follows from it nor its own hash.

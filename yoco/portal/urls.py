@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, start, years
+from yoco.portal.views import credits, incidents, reviews, start, years
 
 app_name = "portal"
 
@@ -18,4 +18,10 @@ urlpatterns = [
         name="incidents",
     ),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/", incidents.incident_detail, name="incident"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/", reviews.dispute, name="dispute"),
+    path(
+        "contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/withdraw/",
+        reviews.dispute_take_back,
+        name="dispute_withdraw",
+    ),
 ]

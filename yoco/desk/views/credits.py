@@ -35,7 +35,7 @@ def credit_in_url(credit_id: uuid.UUID) -> Credit:
     """Account managers see every credit; views call it behind `desk`."""
     credits = Credit.objects.select_related(
         "year__contract__organisation", "terms", "statement", "issued_by", "approved_by", "amount_order"
-    )
+    ).defer("statement__canonical", "statement__summary")
     return get_object_or_404(credits, pk=credit_id)
 
 
@@ -44,13 +44,14 @@ def credit_in_url(credit_id: uuid.UUID) -> Credit:
 def credit_detail(request: HttpRequest, credit_id: uuid.UUID) -> HttpResponse:
     """Its reason, its people, its postings, and the steps open to the person who looks."""
     credit = credit_in_url(credit_id)
+    balance = credit_balance(credit=credit)
     orders = Order.objects.filter(contract=credit.year.contract, state=OrderState.RECORDED)
     context = {
         "credit": credit,
         "contract": credit.year.contract,
         "year": credit.year,
-        "balance": credit_balance(credit=credit),
-        "expected": credit_amount_expected(credit=credit),
+        "balance": balance,
+        "expected": balance.granted or credit_amount_expected(credit=credit),
         "expires_at": credit_expires_at(credit=credit),
         "entries": transactions_of_credit(credit=credit),
         "orders": orders if credit.state == CreditState.APPROVED else [],

@@ -52,7 +52,9 @@ class Command(BaseCommand):
         if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
             raise CommandError("The demo prints its passwords, so it runs only on SQLite. Unset DATABASE_URL.")
         if options["steps"] < STEPS:
-            raise CommandError(f"The fault falls on step 25 of {STEPS}: --steps must be at least {STEPS}.")
+            raise CommandError(
+                f"The fault falls on step 25 of {STEPS}: --steps must be at least {STEPS}.", returncode=2
+            )
         require_free_port(options["port"])
         folder = Path(settings.BASE_DIR, "build", "demo", timezone.now().strftime("%Y%m%d-%H%M%S"))
         folder.mkdir(parents=True)
@@ -108,9 +110,9 @@ class Command(BaseCommand):
             without_fault = plain.finish(timeout_s=RUN_TIMEOUT_S)
         finally:
             plain.stop()
+        self.stdout.write(f"     {'bit for bit':<12} {'with the fault':<32} | without")
         for item in compare(with_fault, without_fault):
-            self.stdout.write(f"  {item.name:<16} {item.with_fault:<36} {item.without_fault}")
-            self._require(item.identical, f"{item.name} is bit-identical with and without the fault")
+            self._require(item.identical, f"{item.name:<12} {item.with_fault} | {item.without_fault}")
 
     def _wait_for_heartbeat(self, world: DemoWorld, run_id: str, run: TrainingRun) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -1,0 +1,49 @@
+"""Everything that is due, done once: the beat calls it every minute, `manage.py tick` on demand."""
+
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from yoco.credits.services import credits_expire
+from yoco.guarantee.intake import silences_account
+from yoco.guarantee.services import years_close
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Done:
+    """What one tick did, a line for each step that did something, and the steps that failed."""
+
+    lines: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def due_work_do(*, as_of: datetime.datetime) -> Done:
+    """Accounts for silences, moves contract years on, expires credits, in this order.
+
+    A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
+    once, and after days of downtime.
+    """
+    steps: list[tuple[str, Callable[[datetime.datetime], int]]] = [
+        ("unaccounted incidents opened", lambda at: sum(silences_account(as_of=at).values())),
+        ("contract years moved on", _years),
+        ("credits expired", lambda at: len(credits_expire(as_of=at))),
+    ]
+    done = Done()
+    for name, step in steps:
+        try:
+            number = step(as_of)
+        except Exception:
+            log.exception("tick: %s failed", name)
+            done.failed.append(name)
+        else:
+            if number:
+                done.lines.append(f"{number} {name}")
+    return done
+
+
+def _years(as_of: datetime.datetime) -> int:
+    done = years_close(as_of=as_of)
+    return len(done.closing) + len(done.closed) + len(done.closed_unguaranteed) + len(done.restated)

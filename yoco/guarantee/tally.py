@@ -1,0 +1,208 @@
+"""Counting a contract year: one pass over its placements, and the report that follows from it."""
+
+import datetime
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from fractions import Fraction
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+
+from yoco.contracts.models import ContractYear, GuaranteeTerms
+from yoco.guarantee import statistics
+from yoco.guarantee.export import instant
+from yoco.guarantee.facts import milliseconds, year_facts
+from yoco.guarantee.models import Placement
+from yoco.guarantee.report import Information, KindShare, WasteSums, YearReport, YearSummary
+from yoco.guarantee.rules import (
+    DEFAULT_TERMS,
+    Tally,
+    Terms,
+    Verdict,
+    Year,
+    failures_still_allowed,
+    share_bounds,
+    share_floor,
+    verdict,
+)
+from yoco.incidents.models import Kind
+from yoco.waste.model import gpu_seconds
+
+
+def year_rules(year: ContractYear) -> tuple[Year, GuaranteeTerms | None]:
+    """A year as the rules see it, and the version of the terms that it is judged under."""
+    versions = list(year.contract.terms.all())
+    rules = year_facts(year, contract=year.contract, versions=versions)
+    version = rules.terms.version if rules.terms else None
+    return rules, next((terms for terms in versions if terms.version == version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one pass over a year's placements gives."""
+
+    tally: Tally
+    by_kind: dict[str, KindShare]
+    actual_ms: int
+    counterfactual_ms: int
+    potential_ms: int
+    estimated: bool
+    synthetic: bool
+
+
+def year_sums(*, year_id: uuid.UUID, terms: Terms) -> Sums:
+    """Counts units by their leads and adds up waste over all placements of a year: one query, one index."""
+    rows: list[Any] = list(
+        Placement.objects.filter(year_id=year_id)
+        .values("lead", "outcome", "kind", "without_loss")
+        .annotate(
+            n=Count("pk"),
+            actual=Sum("waste_actual_ms"),
+            counterfactual=Sum("waste_counterfactual_ms"),
+            potential=Sum("waste_potential_ms"),
+            estimates=Count("pk", filter=Q(waste_estimated=True)),
+            synthetics=Count("pk", filter=Q(synthetic=True)),
+        )
+        .order_by()
+    )
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["lead"]:
+            counts[row["outcome"]] = counts.get(row["outcome"], 0) + row["n"]
+    return Sums(
+        tally=Tally(**counts),
+        by_kind={kind: _kind_share(kind, rows, terms) for kind in Kind.values},
+        actual_ms=int(sum(row["actual"] for row in rows)),
+        counterfactual_ms=int(sum(row["counterfactual"] for row in rows)),
+        potential_ms=int(sum(row["potential"] for row in rows)),
+        estimated=any(row["estimates"] for row in rows),
+        synthetic=any(row["synthetics"] for row in rows),
+    )
+
+
+def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:
+    """The units of several years by outcome, in one query over the tally's index: what a portfolio needs."""
+    counts: dict[uuid.UUID, dict[str, int]] = {year.pk: {} for year in years}
+    rows = Placement.objects.filter(year__in=list(counts), lead=True).values_list("year_id", "outcome")
+    for year_id, outcome, n in rows.annotate(n=Count("pk")).order_by():
+        counts[year_id][outcome] = n
+    return {year_id: Tally(**found) for year_id, found in counts.items()}
+
+
+def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
+    counted_outcomes = {"resolved", "not_resolved"}
+    if terms.unaccounted == "not_resolved":
+        counted_outcomes.add("unaccounted")
+    mine = [row for row in rows if row["kind"] == kind and row["lead"]]
+    counted = sum(row["n"] for row in mine if row["outcome"] in counted_outcomes)
+    resolved = sum(row["n"] for row in mine if row["outcome"] == "resolved")
+    listed = [row for row in mine if row["outcome"] not in counted_outcomes | {"pending"}]
+    return KindShare(
+        counted=counted,
+        resolved=resolved,
+        share_floor=share_floor(resolved, counted),
+        listed=sum(row["n"] for row in listed),
+        listed_without_loss=sum(row["n"] for row in listed if row["without_loss"]),
+    )
+
+
+def report_compute(
+    *,
+    year: ContractYear,
+    rules: Year,
+    terms: GuaranteeTerms | None,
+    credit: dict[str, Any] | None,
+    now: datetime.datetime,
+) -> YearReport:
+    """The report from the placements as they stand."""
+    rule_terms = rules.terms or DEFAULT_TERMS
+    sums = year_sums(year_id=year.pk, terms=rule_terms)
+    counts = sums.tally
+    n, k = counts.n(rule_terms), counts.k
+    decided = year_verdict(counts, rules)
+    return YearReport(
+        contract=year.contract.number,
+        organisation=year.contract.organisation.name,
+        year=_summary(year, rules),
+        terms_version=terms.version if terms else None,
+        threshold={"num": rule_terms.threshold_num, "den": rule_terms.threshold_den},
+        unit=rule_terms.unit,
+        counted=n,
+        resolved=k,
+        share_floor=share_floor(k, n),
+        verdict=decided.name,
+        verdict_rule=decided.rule,
+        failures_still_allowed=failures_still_allowed(k, n, rule_terms.threshold_num, rule_terms.threshold_den),
+        by_kind=sums.by_kind,
+        excluded=counts.excluded,
+        unaccounted=counts.unaccounted,
+        pending=counts.pending,
+        not_counted=counts.not_counted,
+        waste=WasteSums(
+            actual_gpu_seconds=gpu_seconds(sums.actual_ms),
+            counterfactual_gpu_seconds=gpu_seconds(sums.counterfactual_ms),
+            saved_gpu_seconds=gpu_seconds(sums.counterfactual_ms - sums.actual_ms),
+            potential_gpu_seconds=gpu_seconds(sums.potential_ms),
+            estimated=sums.estimated,
+        ),
+        information=information(counts, rules, now),
+        synthetic=sums.synthetic,
+        credit=credit,
+        statement=None,
+        restatement_due=False,
+        as_of=str(instant(now)),
+    )
+
+
+def year_verdict(counts: Tally, rules: Year) -> Verdict:
+    """The verdict of a year; a year without guarantee has none."""
+    if rules.terms is None or rules.guaranteed_from is None:
+        return Verdict("undecided", "no_guarantee")
+    return verdict(counts, rules.terms, partial=rules.partial)
+
+
+def information(
+    counts: Tally, rules: Year, now: datetime.datetime, method: statistics.Method = "wilson"
+) -> Information:
+    """The figures beside the verdict; the chance of ending short only while part of the guaranteed year is to come."""
+    terms = rules.terms or DEFAULT_TERMS
+    n, k = counts.n(terms), counts.k
+    low, high = statistics.interval(method, k, n)
+    bounds = share_bounds(counts, terms)
+    chance = None
+    start, end = rules.guaranteed_from, rules.guaranteed_until
+    if n and start is not None and end is not None and start < now < end:
+        to_come = statistics.failures_to_come(n, milliseconds(start, now) or 0, milliseconds(now, end) or 0)
+        chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
+    return Information(
+        interval_method=method,
+        interval_low=_percent(Decimal(low), ROUND_FLOOR) if n else None,
+        interval_high=_percent(Decimal(high), ROUND_CEILING) if n else None,
+        bound_low=_percent(_decimal(bounds[0]), ROUND_FLOOR) if bounds else None,
+        bound_high=_percent(_decimal(bounds[1]), ROUND_FLOOR) if bounds else None,
+        chance_of_ending_short=f"{chance:.4f}" if chance is not None else None,
+    )
+
+
+def _decimal(share: Fraction) -> Decimal:
+    return Decimal(share.numerator) / Decimal(share.denominator)
+
+
+def _percent(share: Decimal, rounding: str) -> str:
+    return str((share * 100).quantize(Decimal("0.01"), rounding=rounding))
+
+
+def _summary(year: ContractYear, rules: Year) -> YearSummary:
+    return YearSummary(
+        id=str(year.pk),
+        number=year.number,
+        start=str(instant(year.starts_at)),
+        end=str(instant(year.ends_at)),
+        state=year.state,
+        guaranteed_from=instant(year.guaranteed_from),
+        guaranteed_until=instant(year.guaranteed_until),
+        closes_at=str(instant(rules.closes_at)),
+        partial=rules.partial,
+    )

@@ -1,0 +1,12 @@
+"""Tasks of the guarantee."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from yoco.guarantee.due import due_work_do
+
+
+@shared_task
+def tick() -> None:
+    """Does everything that is due, once."""
+    due_work_do(as_of=timezone.now())
