@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import uuid
 from collections.abc import Iterator, Set
@@ -126,13 +125,12 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
     ]
     for number in range(1, CONTRACTS):
 
-        def own(original: Any, number: int = number) -> str | None:
+        def own(original: Any, number: int = number) -> Any:
             return str(uuid_of_copy(number, original)) if original else None
 
         head = GENESIS
         for pk, entry, postings in history:
-            copied = dataclasses.replace(
-                entry,
+            copied = entry._replace(
                 id=own(entry.id),
                 contract=own(entry.contract),
                 statement=own(entry.statement),
@@ -141,7 +139,7 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
                 previous_hash=head,
             )
             lines = [
-                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id) or "", own(p.order_id))
+                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id), own(p.order_id))
                 for p in postings
             ]
             head = entry_hash(VERSION, copied, lines)

@@ -4,17 +4,17 @@ hash = SHA-256(version byte ‖ UTF-8 of the JSON array that `canonical` returns
 """
 
 import hashlib
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
 
 VERSION = 1
 GENESIS = "0" * 64
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One posting as it is hashed: by the account's kind and currency, not by its row."""
 
     line: int
@@ -25,9 +25,8 @@ class Line:
     order: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One transaction as it is hashed. Ids are lower-case UUID text with dashes."""
+class Entry(NamedTuple):
+    """One transaction as it is hashed. Ids are lower-case UUID text with dashes, times are those of `timestamp`."""
 
     id: str
     contract: str
@@ -35,8 +34,8 @@ class Entry:
     kind: str
     idempotency_key: str
     request_hash: str
-    effective_at: datetime
-    recorded_at: datetime
+    effective_at: str
+    recorded_at: str
     statement: str
     statement_sha256: str
     actor: str | None
@@ -50,33 +49,14 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def canonical(entry: Entry, lines: Iterable[Line]) -> str:
-    """The JSON array that is hashed: no spaces, text as it is (not \\u-escaped), postings by line."""
-    return json.dumps(
-        [
-            entry.id,
-            entry.contract,
-            entry.sequence,
-            entry.kind,
-            entry.idempotency_key,
-            entry.request_hash,
-            timestamp(entry.effective_at),
-            timestamp(entry.recorded_at),
-            entry.statement,
-            entry.statement_sha256,
-            entry.actor,
-            entry.reason,
-            entry.reverses,
-            entry.previous_hash,
-            [[p.line, p.account, p.currency, p.minor, p.credit, p.order] for p in lines],
-        ],
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+def canonical(entry: Entry, lines: Iterable[Line]) -> bytes:
+    """The JSON array that is hashed: no spaces, UTF-8 (not \\u-escaped), the fields in their order, then the postings
+    by line."""
+    return msgspec.json.encode([*entry, [*lines]])
 
 
 def entry_hash(version: int, entry: Entry, lines: Iterable[Line]) -> str:
     """The hash of one transaction, hexadecimal. Raises ValueError for a version this code does not know."""
     if version != VERSION:
         raise ValueError(f"unknown version {version} of the hashed form")
-    return hashlib.sha256(bytes([version]) + canonical(entry, lines).encode()).hexdigest()
+    return hashlib.sha256(bytes([version]) + canonical(entry, lines)).hexdigest()
