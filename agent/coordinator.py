@@ -24,7 +24,7 @@ from typing import Any
 
 from agent.evidence import Evidence
 from agent.incidents import Incident
-from agent.planner import NeedSpares, OutOfStep, Plan, StateLost, Survivor, first_plan, make_plan
+from agent.planner import Holder, NeedSpares, OutOfStep, Plan, Sharding, StateLost, Survivor, first_plan, make_plan
 from agent.roster import Member, Node, Roster, address_of
 from agent.settings import Limits
 from agent.wal import Wal
@@ -233,6 +233,8 @@ class Coordinator:
         plan = await self._plan()
         members = {name: self._roster.members[name] for name in plan.ranks}
         self._wal.append({"kind": "plan", "epoch": self._epoch, "version": plan.version, "ranks": plan.ranks})
+        facts = next(iter(members.values())).facts
+        self._evidence.describe(strategy=facts["strategy"], replicas=facts["replicas"])
         self._send_plan(plan, members)
         all_ready = await self._during_attempt(
             lambda: all(member.ready_in == self._epoch for member in members.values()), self._limits.form
@@ -312,9 +314,20 @@ class Coordinator:
 
     def _make_plan(self, survivors: list[Survivor], spares: list[str]) -> Plan:
         if self._equal:
-            return make_plan(survivors, spares, self._job.workers, distrusted=frozenset(self._distrusted))
+            return make_plan(
+                survivors,
+                spares,
+                self._job.workers,
+                distrusted=frozenset(self._distrusted),
+                sharding=self._sharding(),
+            )
         digests = {member.worker: member.facts["digest"] for member in self._roster.active()}
-        return first_plan(survivors, spares, self._job.workers, digests)
+        return first_plan(survivors, spares, self._job.workers, digests, self._sharding())
+
+    def _sharding(self) -> Sharding:
+        """How the state is spread over the ranks, as every worker introduced it."""
+        facts = next(member.facts for member in self._roster.members.values() if member.registered)
+        return Sharding(tuple(facts["parts"]), facts["copied"])
 
     def _matching_spares(self, survivors: list[Survivor]) -> list[Member]:
         """Spares that built the same model as the members."""
@@ -343,6 +356,14 @@ class Coordinator:
     def _send_plan(self, plan: Plan, members: dict[str, Member]) -> None:
         holder = next(iter(name for name in members if name not in plan.targets), None)
         sources = [[name, address_of(self._roster.members[name], "state")] for name in plan.sources]
+
+        def addressed(holders: dict[str, tuple[Holder, ...]]) -> dict[str, list[list[Any]]]:
+            members = self._roster.members
+            return {
+                worker: [[name, address_of(members[name], "state"), part] for name, part in found]
+                for worker, found in holders.items()
+            }
+
         message: Message = {
             "type": "plan",
             "epoch": self._epoch,
@@ -350,11 +371,13 @@ class Coordinator:
             "ranks": plan.ranks,
             "targets": list(plan.targets),
             "sources": sources,
+            "holders": addressed(plan.holders),
+            "copies": addressed(plan.copies),
             "store": address_of(members[holder or next(iter(members))], "store"),
         }
         if plan.version == 0:
             message["initial"] = [self._initial[rank] for rank in range(self._job.workers)]
-        everyone = set(members) | set(plan.sources)
+        everyone = set(members) | set(plan.sources) | {name for each in plan.holders.values() for name, _ in each}
         self._roster.tell_all(message, [self._roster.members[name] for name in everyone])
 
     def _retire(self, member: Member) -> None:
@@ -395,7 +418,8 @@ class Coordinator:
         source = self._roster.members[message["source"]]
         member.rank = rank
         member.version, member.prepared = source.version, False
-        self._open[rank].state_moved(message, "leaving_worker" if source.leaving else "replica")
+        held = "redundant_shard" if message["part"] == "copy" else "replica"
+        self._open[rank].state_moved(message, "leaving_worker" if source.leaving and held == "replica" else held)
 
     def _on_committed(self, message: Message) -> None:
         if not self._running or message["epoch"] != self._epoch or message["version"] <= self._committed:
