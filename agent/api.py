@@ -235,9 +235,7 @@ class Agent:
         feed.commit(codec.decode(entry.private)["rng"])
         self._commit.reach_boundary()
         faults.at("boundary")
-        self._worker.tell(
-            {"type": "committed", "epoch": self._epoch, "version": self.version, "samples": self._journal.samples}
-        )
+        self._worker.committed(self._epoch)
 
     def _await_resume(self) -> None:
         """Park until the run goes on, then take up the epoch's members and, if promoted, the rank's state."""

@@ -142,6 +142,8 @@ class LiveGroup(dist.ProcessGroup):
         self._members: Members | None = None
         self._pending: set[OwnedWork] = set()
         self._graveyard: list[Members] = []
+        self.issued = 0
+        """Collectives begun since the members were installed."""
         self.failed = False
         """Whether a collective since the last `begin_step` failed or was cut."""
         self.partitions: dict[str, list[list[int]]] = {}
@@ -157,7 +159,7 @@ class LiveGroup(dist.ProcessGroup):
         self._bury_dead()
         with self._lock:
             self._members, self._rank, self._state = members, members.rank, "formed"
-            self.failed = False
+            self.failed, self.issued = False, 0
 
     @property
     def formed(self) -> bool:
@@ -225,6 +227,7 @@ class LiveGroup(dist.ProcessGroup):
             members = self._members
             if self._state == "formed" and not self.failed and members is not None:
                 self._pending.add(work)
+                self.issued += 1
             else:
                 self.failed = self._state != "loopback"
                 alone()  # a broken step's results count for nothing, but finite ones surprise no script
@@ -261,7 +264,9 @@ class LiveGroup(dist.ProcessGroup):
 
     def _fail(self, name: str, members: Members, error: Exception) -> None:
         if self._break(members):
-            self.on_break(f"{name}: {str(error).splitlines()[0]}")
+            # gloo begins with its source line in brackets and ends with advice
+            reason = str(error).splitlines()[0].partition("] ")[2].partition(". ")[0] or str(error)
+            self.on_break(f"{name}: {reason}")
 
     def reduce_bucket(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
         """Sum a DDP bucket over the members, in place; the future's value is the bucket."""

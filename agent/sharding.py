@@ -67,6 +67,8 @@ def forget_iteration(model: torch.nn.Module) -> None:
     """Nothing of a step that was broken off may enter the next: gathered parameters, partial gradients."""
     if not isinstance(model, FSDPModule):
         return
+    if model._get_fsdp_state()._is_root is None:
+        return  # it has not run yet
     model.reset_iter_state()
     for parameter in _parameters(model):
         parameter.unsharded_accumulated_grad = None

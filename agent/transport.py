@@ -40,9 +40,9 @@ _ATTEMPTS = 3
 class SourceFailed(ConnectionError):
     """A peer could not deliver the state; `damaged` if what it sent did not match its digests."""
 
-    def __init__(self, message: str, damaged: bool = False) -> None:
+    def __init__(self, message: str, damaged: bool = False, source: str = "") -> None:
         super().__init__(message)
-        self.damaged = damaged
+        self.damaged, self.source = damaged, source
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Transfer:
             self._segments = Segments(leaves, memoryview(self._small))
         elif json.dumps(self._header) != json.dumps(header):
             link.close()
-            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True)
+            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True, source=name)
         return link
 
     def _from_source(self, name: str, address: Address, part: str) -> Moved:
@@ -265,7 +265,7 @@ class Transfer:
                 link.close()
         received = root_digest([self._digests[index] for index in range(len(self._segments.parts))])
         if sent != received:
-            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True)
+            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True, source=name)
         self._segments.write_back()
         self._registry.received(bytes(self._small))
         return Moved(name, part, sum(self._segments.sizes), sent, received, moved_at, datetime.now(UTC))
@@ -296,7 +296,7 @@ class Transfer:
                     continue
                 damaged[index] += 1
                 if damaged[index] >= _ATTEMPTS:
-                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True)
+                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True, name)
                 todo.append(index)
         except SourceFailed as error:
             self._fail(error)
