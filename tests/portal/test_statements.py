@@ -118,6 +118,9 @@ def test_a_restatement_names_what_changed_and_the_old_one_points_to_it(owner: Cl
     # A report that comes after the year closed: one more failure, resolved without loss.
     accept(scene.contract, [report(scene.closed_year.starts_at + datetime.timedelta(days=20))])
     years_close(as_of=NOW)
+    assert "Earlier revisions Revision 1" in text_of(
+        owner, reverse("portal:year", args=[scene.contract.pk, scene.closed_year.pk])
+    )
     page = text_of(owner, url(scene, "", 2))
     assert "What changed since revision 1" in page
     assert "Counted 20 21" in page

@@ -28,7 +28,11 @@ def contracts_listed(*, user: User) -> QuerySet[Contract]:
 
 def years_of(*, contract: Contract, at: datetime.datetime) -> list[ContractYear]:
     """The contract's years that have begun at `at`, latest first; of a contract to come, its first."""
-    years = list(ContractYear.objects.filter(contract=contract).order_by("-number"))
+    return years_begun(years=list(ContractYear.objects.filter(contract=contract).order_by("-number")), at=at)
+
+
+def years_begun(*, years: list[ContractYear], at: datetime.datetime) -> list[ContractYear]:
+    """Of a contract's years, latest first, those that have begun; the first where none has."""
     return [year for year in years if year.starts_at <= at] or years[-1:]
 
 
