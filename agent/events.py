@@ -77,7 +77,10 @@ class Events:
         source = state.roster.members[message["source"]]
         member.rank = incident.rank
         member.version, member.prepared = message["version"], False
-        incident.state_moved(message, "leaving_worker" if source.leaving else "replica")
+        if message["part"] == "copy":
+            incident.state_moved(message, "redundant_shard")
+        else:
+            incident.state_moved(message, "leaving_worker" if source.leaving else "replica")
         state.remember(incident)
 
     def _on_committed(self, version: int, samples: int) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from agent import faults
-from agent.planner import NeedSpares, OutOfStep, Plan, StateLost, Survivor, first_plan, make_plan
+from agent.planner import Holder, NeedSpares, OutOfStep, Plan, Sharding, StateLost, Survivor, first_plan, make_plan
 from agent.roster import Member, address_of
 from agent.run_state import RunState
 from agent.wire import Message
@@ -80,6 +81,8 @@ class Recovery:
         record = {"kind": "plan", "epoch": state.epoch, "version": plan.version, "samples": state.samples}
         state.wal.append({**record, "ranks": plan.ranks})
         state.holders = plan.ranks
+        facts = next(iter(members.values())).facts
+        state.evidence.describe(strategy=facts["strategy"], replicas=facts["replicas"])
         faults.at("planned")
         self._send(plan, members)
         faults.at("sent")
@@ -163,10 +166,13 @@ class Recovery:
 
     def _make_plan(self, survivors: list[Survivor], spares: list[str]) -> Plan:
         workers = self._state.job.workers
+        facts = next(member.facts for member in self._roster.members.values() if member.registered)
+        sharding = Sharding(tuple(facts["parts"]), facts["copied"])
         if self._state.equal:
-            return make_plan(survivors, spares, workers, distrusted=frozenset(self._state.distrusted))
+            distrusted = frozenset(self._state.distrusted)
+            return make_plan(survivors, spares, workers, distrusted=distrusted, sharding=sharding)
         digests = {member.worker: member.facts["digest"] for member in self._roster.active()}
-        return first_plan(survivors, spares, workers, digests)
+        return first_plan(survivors, spares, workers, digests, sharding)
 
     def _matching_spares(self, active: list[Member]) -> list[Member]:
         """Spares that built the same model as the members."""
@@ -202,12 +208,22 @@ class Recovery:
             "ranks": plan.ranks,
             "targets": list(plan.targets),
             "sources": [[name, address_of(self._roster.members[name], "state")] for name in plan.sources],
+            "holders": self._addressed(plan.holders),
+            "copies": self._addressed(plan.copies),
             "store": address_of(members[holder], "store"),
         }
         if plan.version == 0:
             message["initial"] = [state.initial[rank] for rank in range(state.job.workers)]
-        everyone = set(members) | set(plan.sources)
+        everyone = set(members) | set(plan.sources) | {name for each in plan.holders.values() for name, _ in each}
         self._roster.tell_all(message, [self._roster.members[name] for name in everyone])
+
+    def _addressed(self, holders: dict[str, tuple[Holder, ...]]) -> dict[str, list[list[Any]]]:
+        """Each receiver's sources with their addresses."""
+        members = self._roster.members
+        return {
+            worker: [[name, address_of(members[name], "state"), part] for name, part in found]
+            for worker, found in holders.items()
+        }
 
     def _retire(self, member: Member) -> None:
         """A member that has given its rank away leaves the run."""

@@ -61,6 +61,8 @@ class Worker:
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
         self._hello: Callable[[], Message] = dict
+        self.on_rank: Callable[[int], None] = lambda rank: None
+        """Called before state for a rank is received, on the thread that receives it."""
         self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
         self._listener = socket.create_server((settings.host, 0))
         group.on_break = self._suspect
@@ -200,6 +202,7 @@ class Worker:
                 moved = self._receive(plan)
                 report |= {
                     "source": moved.source,
+                    "part": moved.part,
                     "version": plan["version"],
                     "bytes": moved.bytes,
                     "digest_sent": moved.digest_sent,
@@ -246,9 +249,10 @@ class Worker:
             self._receiving.release()
 
     def _receive_alone(self, plan: Message) -> Moved:
+        self.on_rank(plan["ranks"][self.settings.worker])
         self._transfer = transfer = Transfer(
             self.registry,
-            [(name, (host, port)) for name, (host, port) in plan["sources"]],
+            [(name, (host, port), part) for name, (host, port), part in plan["holders"][self.settings.worker]],
             secret=self._secret,
             epoch=plan["epoch"],
             version=plan["version"],
@@ -361,7 +365,8 @@ class _Forming:
             # One client for each epoch: a client blocked on a dead member's key must not delay the next.
             client = c10d.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
             store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
-            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS)
+            partitions = worker.group.partitions
+            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS, partitions)
             self._members.set_timeout(worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here
             self._error = error

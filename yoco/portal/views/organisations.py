@@ -97,7 +97,13 @@ def key_create(request: HttpRequest, organisation_id: uuid.UUID) -> HttpResponse
         except DomainError as error:
             form.add_error("name", error.message)
         else:
-            context = {"section": "settings", "organisation": found, "key": key, "text": text, "site": settings.SITE_URL}
+            context = {
+                "section": "settings",
+                "organisation": found,
+                "key": key,
+                "text": text,
+                "site": settings.SITE_URL,
+            }
             return render(request, "portal/key_created.html", context, status=201)
     return render(request, "portal/key_new.html", {"section": "settings", "organisation": found, "form": form})
 
