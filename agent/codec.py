@@ -83,8 +83,7 @@ def _pack(value: Any, buffers: list[bytes], path: str) -> Any:
             return {key: _pack(item, buffers, f"{path}.{key}") for key, item in value.items()}
         kind = "dict" if type(value) is collections.defaultdict else type(value).__name__
         pairs = [
-            [_pack(key, buffers, f"{path} key"), _pack(item, buffers, f"{path}.{key}")]
-            for key, item in value.items()
+            [_pack(key, buffers, f"{path} key"), _pack(item, buffers, f"{path}.{key}")] for key, item in value.items()
         ]
         return {_TAG: kind, "items": pairs}
     raise CannotMove(

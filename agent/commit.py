@@ -73,7 +73,11 @@ class CommitPoint:
     def begin(self, epoch: int) -> bool:
         """Enter a step in `epoch`. False if it has ended or a pause is due: park instead."""
         with self._changed:
-            if self._stopped or self._resumed != epoch or (self._pause_at is not None and self._version >= self._pause_at):
+            if (
+                self._stopped
+                or self._resumed != epoch
+                or (self._pause_at is not None and self._version >= self._pause_at)
+            ):
                 return False
             self._phase, self._prepared, self._verdict = Phase.COMPUTE, False, None
             return True

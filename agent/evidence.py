@@ -18,15 +18,18 @@ FLUSH_SECONDS = 15.0
 class Evidence:
     """States facts in order on a thread of its own: recovery never waits for a disk or a network."""
 
-    def __init__(
-        self, folder: Path, run_id: str, reporter: IncidentReporter | None, *, online: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, run_id: str, reporter: IncidentReporter | None, *, online: bool = False) -> None:
         """`online`: the reporter has a service to send to."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / "incidents.jsonl").open("a")
         self._run_id = run_id
         self._reporter, self._online = reporter, online
         self._thread = ThreadPoolExecutor(1, "agent-evidence")
+
+    def describe(self, *, strategy: str, replicas: int) -> None:
+        """How the run trains, as its workers say: `ddp`, `hsdp` or `fsdp`, and how many replica groups."""
+        if self._reporter is not None:
+            self._reporter.workload |= {"strategy": strategy, "replicas": replicas}
 
     def detected(self, incident: Incident) -> None:
         self._state("detected", incident)

@@ -24,7 +24,7 @@ class Feed:
     def __init__(self, source: DataSource, generators: list[torch.Generator]) -> None:
         self._source = source
         self._generators = generators
-        self._data: Iterable[Any] | None = None
+        self._data: Any = None
         self._batches: Iterator[Any] | None = None
         self._pass = 0
         self._drawn = 0
@@ -73,9 +73,8 @@ class Feed:
         raise ValueError("the data given to Agent.steps() yields no batch")
 
     def _begin_pass(self) -> None:
-        assert self._data is not None
         sampler = getattr(self._data, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
+        if sampler is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(self._pass)
         self._pass_rng = journal.capture_rng(self._generators)
         self._batches = iter(self._data)

@@ -35,7 +35,7 @@ def capture_rng(generators: Sequence[torch.Generator] = ()) -> dict[str, Any]:
         "numpy": np.random.get_state(legacy=False),
         "generators": [generator.get_state() for generator in generators],
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # untested: no GPU at hand
+    if torch.cuda.is_available():  # untested: no GPU at hand
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 

@@ -6,25 +6,23 @@ It polls `/proc/PID/stat` because the kernel tears down a process's memory befor
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.process import Watched, describe_exit, fork, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
+from agent.supervisor import CoordinatorProcess
 from agent.wire import Address, Link, Message, dial, format_address
 
 POLL_SECONDS = 0.005
 _PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent)
-_PF_EXITING = 0x4
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+FENCE_SECONDS = 5.0
+PING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,55 +41,21 @@ class Script:
     streams: int
     limits: Limits
     master_port: int
-
-
-class Process:
-    """One worker process."""
-
-    def __init__(self, worker: str, rank: int | None, popen: subprocess.Popen[bytes]) -> None:
-        self.worker, self.rank, self.popen = worker, rank, popen
-        self.gone = False
-        """Nothing of it runs any more: it exits, is a zombie, or was reaped."""
-        self.frozen = False
-        self.status_told = False
-        """The coordinator knows how it ended: the exit status comes later than the news of its end."""
-        self.seen_alive = time.monotonic()
-
-    def look(self) -> str | None:
-        """What is new about it: `gone`, `frozen`, or nothing."""
-        if self.gone:
-            return None
-        state, exiting = process_state(self.popen.pid)
-        if exiting or state in ("Z", "X", ""):
-            self.gone = True
-            return "gone"
-        if state in ("T", "t"):
-            if not self.frozen:
-                self.frozen = True
-                return "frozen"
-            return None
-        self.frozen = False
-        self.seen_alive = time.monotonic()
-        return None
-
-
-def process_state(pid: int) -> tuple[str, bool]:
-    """The state letter of a process (empty if there is none), and whether the kernel is ending it."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rsplit(b")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", True
-    return fields[0].decode(), bool(int(fields[6]) & _PF_EXITING)
+    forks: bool
+    """Fork the workers from this process instead of starting an interpreter for each."""
+    private_descriptors: Sequence[int] = ()
+    """Descriptors of the launcher that forked workers must not keep open."""
 
 
 class NodeAgent:
     """Runs the workers of this host until the coordinator says that the run is over."""
 
-    def __init__(self, script: Script, spares: int) -> None:
+    def __init__(self, script: Script, spares: int, coordinator: CoordinatorProcess) -> None:
         self._script = script
+        self._coordinator = coordinator
+        self._heard = time.monotonic()
         self._spares = spares
-        self._processes: dict[str, Process] = {}
+        self._workers: dict[str, Watched] = {}
         self._link: Link | None = None
         self._ended: str | None = None
         self._over = threading.Event()
@@ -99,12 +63,16 @@ class NodeAgent:
     def run(self) -> int:
         """Start the workers and stay until the run is over. Returns the exit status of the run."""
         script = self._script
+        if script.forks:
+            preload()
         for index in range(script.local_workers):
             self._start(f"{script.node}-w{index}", script.first_rank + index, index)
         for index in range(self._spares):
             self._start(f"{script.node}-s{index}", None, script.local_workers + index)
         self._connect()
-        threading.Thread(target=self._listen, name="agent-node", daemon=True).start()
+        self._coordinator.watch()
+        for target, name in ((self._listen, "listen"), (self._ping, "ping")):
+            threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
         try:
             self._watch()
         finally:
@@ -140,18 +108,11 @@ class NodeAgent:
             "TORCHELASTIC_RUN_ID": script.run_id,
             "TORCHELASTIC_RESTART_COUNT": "0",
         }
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            # A worker that nobody watches must not go on writing.
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
-
-        popen = subprocess.Popen(  # noqa: PLW1509 (only prctl between fork and exec)
-            [sys.executable, "-u", *script.command], env=environment, preexec_fn=die_with_parent
-        )
-        self._processes[worker] = Process(worker, rank, popen)
+        if script.forks:
+            child = fork(script.command, environment, script.private_descriptors)
+        else:
+            child = spawn(script.command, environment)
+        self._workers[worker] = Watched(worker, rank, child)
 
     # The coordinator ---------------------------------------------------------------------------------------
 
@@ -167,12 +128,11 @@ class NodeAgent:
                     raise
                 time.sleep(0.05)
         workers = {
-            process.worker: {"rank": process.rank, "pid": process.popen.pid}
-            for process in self._processes.values()
+            process.worker: {"rank": process.rank, "pid": process.child.pid} for process in self._workers.values()
         }
         link.send({"type": "node", "node": self._script.node, "workers": workers})
         self._link = link
-        for process in self._processes.values():
+        for process in self._workers.values():
             if process.gone:
                 self._tell_exit(process)
 
@@ -180,7 +140,9 @@ class NodeAgent:
         while not self._over.is_set():
             try:
                 assert self._link is not None
-                self._obey(self._link.receive())
+                message = self._link.receive()
+                self._heard = time.monotonic()
+                self._obey(message)
             except OSError:
                 if self._over.is_set():
                     return
@@ -190,28 +152,27 @@ class NodeAgent:
                     self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
 
+    def _ping(self) -> None:
+        """A coordinator that does not answer is replaced."""
+        while not self._over.wait(PING_SECONDS):
+            before = time.monotonic()
+            self._tell({"type": "ping"})
+            if before - self._heard > self._script.limits.heartbeat:
+                self._heard = before
+                self._coordinator.kill()
+
     def _obey(self, message: Message) -> None:
         match message["type"]:
             case "fence":
-                process = self._processes.get(message["worker"])
+                process = self._workers.get(message["worker"])
                 if process is not None:
-                    self._fence(process)
+                    process.fence(FENCE_SECONDS)
                 self._tell({"type": "fenced", "worker": message["worker"]})
             case "abandon":
                 self._ended = "the run was abandoned"
                 self._over.set()
             case "end":
                 self._over.set()
-
-    def _fence(self, process: Process) -> None:
-        """SIGKILL, and wait until the kernel is ending it: from then on it runs no code."""
-        process.popen.kill()
-        deadline = time.monotonic() + 5.0
-        while time.monotonic() < deadline:
-            state, exiting = process_state(process.popen.pid)
-            if exiting or state in ("", "Z", "X"):
-                return
-            time.sleep(0.001)
 
     def _tell(self, message: Message) -> None:
         link = self._link
@@ -226,13 +187,13 @@ class NodeAgent:
     def _watch(self) -> None:
         """Report what happens to the workers until the run is over and all of them have ended."""
         while True:
-            for process in list(self._processes.values()):
+            for process in list(self._workers.values()):
                 news = process.look()
                 if news == "gone":
                     self._tell_exit(process)
-                if process.gone and not process.status_told and process.popen.poll() is not None:
+                if process.gone and not process.status_told and process.child.poll() is not None:
                     process.status_told = True
-                    how = _describe(process.popen.returncode)
+                    how = describe_exit(process.child.poll())
                     self._tell({"type": "status", "worker": process.worker, "how": how})
                 elif news == "frozen":
                     self._tell_loss(process, "hang", "stopped by a signal (state T)", None)
@@ -241,13 +202,13 @@ class NodeAgent:
             time.sleep(POLL_SECONDS)
 
     def _all_gone(self) -> bool:
-        return all(process.gone for process in self._processes.values())
+        return all(process.gone for process in self._workers.values())
 
-    def _tell_exit(self, process: Process) -> None:
-        status = process.popen.poll()
-        self._tell_loss(process, "process_exit", _describe(status), status)
+    def _tell_exit(self, process: Watched) -> None:
+        status = process.child.poll()
+        self._tell_loss(process, "process_exit", describe_exit(status), status)
 
-    def _tell_loss(self, process: Process, signal_name: str, how: str, status: int | None) -> None:
+    def _tell_loss(self, process: Watched, signal_name: str, how: str, status: int | None) -> None:
         self._tell(
             {
                 "type": "exited",
@@ -262,25 +223,17 @@ class NodeAgent:
 
     def _end_all(self) -> None:
         """SIGTERM, and SIGKILL for what is left after two seconds."""
-        alive = [process.popen for process in self._processes.values() if process.popen.poll() is None]
-        for popen in alive:
-            popen.terminate()
+        alive = [process.child for process in self._workers.values() if process.child.poll() is None]
+        for child in alive:
+            child.terminate()
         deadline = time.monotonic() + 2.0
-        for popen in alive:
+        for child in alive:
             try:
-                popen.wait(max(deadline - time.monotonic(), 0.01))
+                child.wait(max(deadline - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
-                popen.kill()
-                popen.wait()
+                child.kill()
+                child.wait()
 
     def _status(self) -> int:
         """0 if the run ended well; lost workers that were replaced do not count."""
         return 0 if self._ended is None else 1
-
-
-def _describe(status: int | None) -> str:
-    if status is None:
-        return "ended (status not known yet)"
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return f"exit status {status}"

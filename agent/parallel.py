@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from agent.group import LiveGroup
@@ -25,11 +25,11 @@ def data_parallel(
         raise ValueError("broadcast_buffers=False is not supported: replicas would differ")
     wrapped = DistributedDataParallel(model, process_group=group, forward_sync_buffers=False, **options)
 
-    def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         return reduce(bucket.buffer(), bucket.index())
 
     # DDP reads the annotations of the hook's parameters; it insists on the classes, not their names.
-    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+    hook.__annotations__ = {"bucket": GradBucket, "return": torch.futures.Future[torch.Tensor]}
     wrapped.register_comm_hook(None, hook)
     return wrapped
 
@@ -52,5 +52,7 @@ def broadcast_buffers(group: LiveGroup, registry: Registry) -> None:
         group.broadcast([flat]).wait()
         if group.failed:
             return
-        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        start = 0
+        for tensor in tensors:
+            tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
+            start += tensor.numel()

@@ -31,6 +31,8 @@ class Member:
     version: int = 0
     prepared: bool = False
     samples: int = 0
+    issued: int = 0
+    """Collectives begun in its epoch, as of its last heartbeat."""
     stopped_in: int = 0
     """The latest epoch for which it reported that it stands still."""
     ready_in: int = 0
@@ -64,6 +66,8 @@ class Roster:
         self._secret = secret
         self.members: dict[str, Member] = {}
         self.nodes: dict[str, Node] = {}
+        self.excluded: set[str] = set()
+        """Workers that were declared lost, also by an earlier coordinator."""
         self.changed = asyncio.Event()
         self.on_message: Handler = lambda member, message: None
         """A message of a registered worker."""
@@ -120,9 +124,7 @@ class Roster:
         finally:
             writer.close()
 
-    async def _serve_node(
-        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_node(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = self.nodes[hello["node"]] = Node(hello["node"], writer)
         for worker, facts in hello["workers"].items():
             self.add(worker, node.name, facts["rank"], facts["pid"])
@@ -142,11 +144,10 @@ class Roster:
         """A worker was started."""
         member = self.members.setdefault(worker, Member(worker, node, rank, rank))
         member.pid = pid
+        member.alive = member.alive and worker not in self.excluded
         return member
 
-    async def _serve_worker(
-        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_worker(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         name = hello["worker"]
         await self.wait_known(name)
         member = self.members.get(name)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 WORKER_VARIABLE = "YOCO_WORKER"
-SECRET_VARIABLE = "YOCO_SECRET"
+SECRET_VARIABLE = "YOCO_SECRET"  # noqa: S105 (the name of a variable)
 
 
 class NotLaunched(RuntimeError):

@@ -9,6 +9,7 @@ or a private network.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -149,10 +150,8 @@ class Link:
         return _decode(receive_exactly(self.sock, size))
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # already gone
             self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # already gone
         self.sock.close()
 
 
