@@ -11,7 +11,7 @@ from yoco.credits.amounts import Payer, credit_minor, last_usable_day, months_la
 
 MINOR = st.integers(0, 10**15)
 SHARE = st.integers(1, 10_000).flatmap(lambda den: st.tuples(st.integers(1, den), st.just(den)))
-AT = st.datetimes(datetime.datetime(2027, 1, 1), datetime.datetime(2029, 1, 1), timezones=st.just(datetime.UTC))
+AT = st.integers(1_800_000_000, 1_860_000_000).map(lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC))
 PAYERS = st.lists(
     st.builds(Payer, st.uuids(), st.integers(0, 2), st.one_of(st.none(), AT), AT, st.integers(0, 10**6)),
     unique_by=lambda p: p.credit_id,
