@@ -2,4 +2,4 @@
 
 from tools.bench import ingest, ledger, years
 
-BENCHES = (ingest.BENCH, years.BENCH, ledger.BENCH)
+BENCHES = (years.BENCH, ledger.BENCH, ingest.BENCH)
