@@ -1,6 +1,6 @@
 """Groups of some of the ranks, as replica groups need them, that follow the run's membership.
 
-A run of `replicas` × `shards` ranks is a two-dimensional mesh: rank = replica × shards + shard. Every dimension
+A run of `replicas` x `shards` ranks is a two-dimensional mesh: rank = replica x shards + shard. Every dimension
 divides the ranks into rows, and a process sees the row that its rank is in. All collectives of a row belong to
 the run's epoch: when one breaks, they all do. A spare poses as rank 0 until it is given a rank.
 

@@ -80,13 +80,17 @@ class Registry:
         Buffers are those of the last boundary: a forward pass may have changed the live ones since.
         """
         found = [Leaf(name, local(tensor)) for name, tensor in self.parameters()]
-        found += [Leaf(name, self._buffers.get(name, live).detach()) for name, live in self.buffers()]
+        found += self.buffer_leaves()
         found += [
             Leaf(name, local(state[key]))
             for name, state, key in self._moments()
             if isinstance(state[key], torch.Tensor)
         ]
         return found
+
+    def buffer_leaves(self) -> list[Leaf]:
+        """The buffers among `leaves`."""
+        return [Leaf(name, self._buffers.get(name, live).detach()) for name, live in self.buffers()]
 
     def manifest(self) -> list[list[Any]]:
         return [leaf.describe() for leaf in self.leaves()]
@@ -148,9 +152,8 @@ class Registry:
             [{key: value for key, value in group.items() if key != "params"} for group in each.param_groups]
             for each in self.optimizers
         ]
-        scalars = {name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)}
         objects = {name: thing.state_dict() for name, thing in self.replicated.items()}
-        self.small = codec.encode({"groups": groups, "scalars": scalars, "objects": objects}, "registered")
+        self.small = codec.encode({"groups": groups, "scalars": self.scalars(), "objects": objects}, "registered")
         for name, live in self.buffers():
             kept = self._buffers.get(name)
             if kept is None or kept.shape != live.shape or kept.dtype != live.dtype:
@@ -165,19 +168,27 @@ class Registry:
             for group, saved in zip(optimizer.param_groups, groups, strict=True):
                 group.update(saved)
             optimizer.zero_grad(set_to_none=True)
-        for name, value in small["scalars"].items():
-            index, number, key = name.removeprefix("optimizer").split(".", 2)
-            optimizer = self.optimizers[int(index)]
-            optimizer.state[optimized(optimizer)[int(number)]][key] = value
+        self.restore_scalars(small["scalars"])
         for name, thing in self.replicated.items():
             thing.load_state_dict(small["objects"][name])
         for name, live in self.buffers():
             if name in self._buffers:
                 live.detach().copy_(self._buffers[name])
 
-    def export(self) -> bytes:
-        """Everything that goes beside the tensors to a peer."""
-        return codec.encode({"small": self.small, "history": self.history.state_dict()})
+    def scalars(self) -> dict[str, Any]:
+        """What optimizers keep beside tensors."""
+        return {name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)}
+
+    def restore_scalars(self, scalars: dict[str, Any]) -> None:
+        """The inverse of `scalars`."""
+        for name, value in scalars.items():
+            index, number, key = name.removeprefix("optimizer").split(".", 2)
+            optimizer = self.optimizers[int(index)]
+            optimizer.state[optimized(optimizer)[int(number)]][key] = value
+
+    def export(self, small: bytes | None = None) -> bytes:
+        """Everything that goes beside the tensors to a peer; `small` instead of this process's own."""
+        return codec.encode({"small": small or self.small, "history": self.history.state_dict()})
 
     def received(self, exported: bytes) -> None:
         """The tensors from `prepare` now hold a peer's state, and `exported` is what belongs to it."""
