@@ -385,7 +385,15 @@ class Agent:
             if self._decision and not self.rehearsing:
                 faults.at("apply")
                 faults.at("inside")
-        return apply() if self._decision else None
+        if not self._decision:
+            return None
+        calls, result = self._group.calls, apply()
+        if self.rehearsing and self._group.calls > calls:
+            raise ScriptError(
+                "the optimizer communicates in step(), where a lost worker could not be replaced exactly; use one "
+                "that works on each rank's own part, and reduce before optimizer.step()"
+            )
+        return result
 
     def _decide(self) -> bool:
         assert self._feed is not None

@@ -73,9 +73,11 @@ class ShardCopy(Registry):
         return [buffers.get(leaf.name, leaf) for leaf in super().leaves()]
 
     def export(self) -> bytes:
+        """As the other rank would say it: all is equal on all ranks, but for the numbers in optimizers."""
         small = codec.decode(self._original.small)
         small["scalars"] = self.scalars()
-        return self._original.export(codec.encode(small, "registered"))
+        self.small, self.history = codec.encode(small, "registered"), self._original.history
+        return super().export()
 
     def prepare(self, manifest: list[list[Any]]) -> list[Leaf]:
         """As `Registry.prepare`; makes the copies of the parameters, whose shapes are known only now."""

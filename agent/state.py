@@ -140,8 +140,10 @@ class Registry:
                 f"optimizer {index} keeps state of shape {shape} for a sharded parameter of local shape "
                 f"{list(local(parameter).shape)}; only state that is shaped like its parameter can move"
             )
-        sharding = {"device_mesh": parameter.device_mesh, "placements": parameter.placements}
-        return DTensor.from_local(made, **sharding, run_check=False, shape=parameter.shape, stride=parameter.stride())
+        mesh, placements = parameter.device_mesh, parameter.placements
+        return DTensor.from_local(
+            made, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+        )
 
     # Small state -----------------------------------------------------------------------------------------
 
@@ -186,9 +188,9 @@ class Registry:
             optimizer = self.optimizers[int(index)]
             optimizer.state[optimized(optimizer)[int(number)]][key] = value
 
-    def export(self, small: bytes | None = None) -> bytes:
-        """Everything that goes beside the tensors to a peer; `small` instead of this process's own."""
-        return codec.encode({"small": small or self.small, "history": self.history.state_dict()})
+    def export(self) -> bytes:
+        """Everything that goes beside the tensors to a peer."""
+        return codec.encode({"small": self.small, "history": self.history.state_dict()})
 
     def received(self, exported: bytes) -> None:
         """The tensors from `prepare` now hold a peer's state, and `exported` is what belongs to it."""
