@@ -31,8 +31,9 @@ from agent.feed import DataSource, Feed
 from agent.group import LiveGroup, make_default_group
 from agent.history import History
 from agent.journal import LOGGED_VALUES, Entry
-from agent.parallel import average_gradients, broadcast_buffers, data_parallel
 from agent.mesh import RankMesh
+from agent.parallel import average_gradients, broadcast_buffers, data_parallel
+from agent.redundancy import ShardCopy
 from agent.settings import WorkerSettings
 from agent.sharding import check_sharded, forget_iteration, take_shard
 from agent.state import Registry, Rehearsal, layout
@@ -69,6 +70,7 @@ class Agent:
         self._initial_digest = ""
         self._total = 0
         self._mesh: RankMesh | None = None
+        self._copy: ShardCopy | None = None
         self._worker.on_rank = self._take_part
         self.rehearsing = True
         """Whether the loop's body now runs without effect."""
@@ -119,12 +121,15 @@ class Agent:
     # Registration --------------------------------------------------------------------------------------
 
     def mesh(self, *, replicas: int) -> DeviceMesh:
-        """The mesh to give to every `fully_shard` call, with dimensions `replicate` and `shard`.
+        """The mesh to give to every `fully_shard` call, with dimensions `replicate` (if two or more) and `shard`.
 
-        `replicas` is the number of replica groups: each holds the whole model, sharded over its ranks. Raises
-        ValueError if the ranks cannot be divided so.
+        `replicas` is the number of replica groups: each holds the whole model, sharded over its ranks. With a
+        single one, every rank also keeps a copy of its neighbour's shard; see `agent.redundancy` for what that
+        costs. Raises ValueError if the ranks cannot be divided so.
         """
         self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas)
+        if replicas == 1:
+            self._copy = self._worker.copy = ShardCopy(self._registry)
         return self._mesh.device_mesh
 
     def wrap(self, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
@@ -160,6 +165,8 @@ class Agent:
         for each in (optimizer, *more):
             self._registry.optimizers.append(each)
             self._install_gate(each, "step")
+        if scaler is not None and self._copy is not None:
+            raise ScriptError("a GradScaler needs replica groups; use bfloat16, or agent.mesh(replicas=2) or more")
         if scaler is not None:
             self._install_gate(scaler, "step")
         named = {"scheduler": scheduler, "scaler": scaler, **replicated}
@@ -251,6 +258,8 @@ class Agent:
             return
         self._registry.restore()
         self._forget_iteration()
+        if self._copy is not None:
+            self._copy.begin()
         self._worker.drop_offer()
         assert self._feed is not None
         if self._worker.promoted:
@@ -346,7 +355,13 @@ class Agent:
         if mesh is None:
             return {"strategy": "ddp", "replicas": size, "parts": [0] * size, "copied": False}
         parts = [mesh.shard_of(rank) for rank in range(size)]
-        return {"strategy": "hsdp", "replicas": mesh.replicas, "parts": parts, "copied": False}
+        alone = mesh.replicas == 1
+        return {
+            "strategy": "fsdp" if alone else "hsdp",
+            "replicas": mesh.replicas,
+            "parts": parts,
+            "copied": alone,
+        }
 
     # The gate ------------------------------------------------------------------------------------------
 
@@ -355,7 +370,10 @@ class Agent:
 
         @functools.wraps(original)
         def gated(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._gate(lambda: original(*args, **kwargs))
+            copy = self._copy
+            if copy is None or self.rehearsing:
+                return self._gate(lambda: original(*args, **kwargs))
+            return self._gate(lambda: copy.apply(owner, lambda: original(*args, **kwargs), original))
 
         # A bound method, because a scheduler made later wraps `step.__func__`.
         setattr(owner, name, types.MethodType(gated, owner))
@@ -367,7 +385,15 @@ class Agent:
             if self._decision and not self.rehearsing:
                 faults.at("apply")
                 faults.at("inside")
-        return apply() if self._decision else None
+        if not self._decision:
+            return None
+        calls, result = self._group.calls, apply()
+        if self.rehearsing and self._group.calls > calls:
+            raise ScriptError(
+                "the optimizer communicates in step(), where a lost worker could not be replaced exactly; use one "
+                "that works on each rank's own part, and reduce before optimizer.step()"
+            )
+        return result
 
     def _decide(self) -> bool:
         assert self._feed is not None
@@ -375,6 +401,9 @@ class Agent:
         if self._group.failed:
             return False
         broadcast_buffers(self._group, self._registry)
+        if self._copy is not None and not self._group.failed:
+            faults.at("copy")
+            self._copy.exchange(self._group)
         if self._group.failed or not self._commit.prepare():
             return False
         faults.at("exchange")

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed.distributed_c10d import GroupName
 
 from agent.wire import own_sockets
 
@@ -144,10 +145,14 @@ class LiveGroup(dist.ProcessGroup):
         self._graveyard: list[Members] = []
         self.issued = 0
         """Collectives begun since the members were installed."""
+        self.calls = 0
+        """Collectives asked for, in any state."""
         self.failed = False
         """Whether a collective since the last `begin_step` failed or was cut."""
         self.partitions: dict[str, list[list[int]]] = {}
         """Ways to divide the ranks into rows, each with a group of its own (see `agent.mesh`)."""
+        self.make_row: Callable[[GroupName], dist.ProcessGroup] | None = None
+        """Answers `dist.new_group` while a mesh is made."""
         self.on_break: Callable[[str], None] = lambda reason: None
         """Called from any thread when a collective fails without `cut` having been called."""
 
@@ -224,6 +229,7 @@ class LiveGroup(dist.ProcessGroup):
         """
         work = OwnedWork(result)
         with self._lock:
+            self.calls += 1
             members = self._members
             if self._state == "formed" and not self.failed and members is not None:
                 self._pending.add(work)
@@ -322,7 +328,7 @@ class LiveGroup(dist.ProcessGroup):
 
         return self._issue("reduce_scatter", output, start, alone, finish=add)
 
-    all_gather_single, reduce_scatter_single = _allgather_base, _reduce_scatter_base
+    all_gather_single, reduce_scatter_single = _allgather_base, _reduce_scatter_base  # type: ignore[assignment]
     """The names under which torch.distributed calls them from 2.13 on."""
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], values: list[Tensor], opts: Any = None) -> OwnedWork:
@@ -348,8 +354,10 @@ class LiveGroup(dist.ProcessGroup):
         opts = opts or c10d.BarrierOptions()
         return self._issue("barrier", None, lambda gloo: gloo.barrier(opts), lambda: None)
 
-    def new_group(self, ranks: list[int], **_: Any) -> dist.ProcessGroup | None:
-        """What `dist.new_group` and `init_device_mesh` call. Raises RuntimeError: see `agent.mesh`."""
+    def new_group(self, ranks: list[int], *, group_name: GroupName, **_: Any) -> dist.ProcessGroup:
+        """What `dist.new_group` and `init_device_mesh` call. Raises RuntimeError unless `agent.mesh` is at work."""
+        if self.make_row is not None:
+            return self.make_row(group_name)
         raise RuntimeError(
             "groups of some of the ranks must come from the agent, or a replaced worker would be missing from "
             "them; use `mesh = agent.mesh(replicas=...)` instead of init_device_mesh or new_group"

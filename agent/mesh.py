@@ -1,6 +1,6 @@
 """Groups of some of the ranks, as replica groups need them, that follow the run's membership.
 
-A run of `replicas` × `shards` ranks is a two-dimensional mesh: rank = replica × shards + shard. Every dimension
+A run of `replicas` x `shards` ranks is a two-dimensional mesh: rank = replica x shards + shard. Every dimension
 divides the ranks into rows, and a process sees the row that its rank is in. All collectives of a row belong to
 the run's epoch: when one breaks, they all do. A spare poses as rank 0 until it is given a rank.
 
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import GroupName
 
 from agent import faults
 from agent.group import WHOLE, LiveGroup, OwnedWork
@@ -29,17 +30,17 @@ class RowGroup(LiveGroup):
         self._whole, self._name, self._rows = whole, name, rows
         self._counted: Counter[str] = Counter()
         self._counted_step = 0
-        self.name = name
-        """What torch.distributed knows it by."""
+        self.known_as = GroupName(name)
+        """Its name in torch.distributed."""
         row = self._row(rank)
         super().__init__(row.index(rank), len(row))
 
     @property
-    def group_name(self) -> str:
-        return self.name
+    def group_name(self) -> GroupName:
+        return self.known_as
 
-    def getGroupName(self) -> str:
-        return self.name
+    def getGroupName(self) -> GroupName:
+        return self.known_as
 
     def _row(self, rank: int) -> list[int]:
         return next(row for row in self._rows if rank in row)
@@ -112,17 +113,16 @@ class RankMesh:
 
     def _announce(self, group: RowGroup) -> None:
         """Make the group known to torch.distributed, which delegates the making to its default group."""
-        making = self._whole.new_group
 
-        def make(ranks: list[int], group_name: str, **_: Any) -> RowGroup:
-            group.name = group_name
+        def make(name: GroupName) -> RowGroup:
+            group.known_as = name
             return group
 
-        self._whole.new_group = make  # type: ignore[method-assign]
+        self._whole.make_row = make
         try:
             dist.new_group(group._row(self._whole.rank()), sort_ranks=False)
         finally:
-            self._whole.new_group = making  # type: ignore[method-assign]
+            self._whole.make_row = None
 
     def shard_of(self, rank: int) -> int:
         """Which part of the state the rank holds."""

@@ -80,13 +80,17 @@ class Registry:
         Buffers are those of the last boundary: a forward pass may have changed the live ones since.
         """
         found = [Leaf(name, local(tensor)) for name, tensor in self.parameters()]
-        found += [Leaf(name, self._buffers.get(name, live).detach()) for name, live in self.buffers()]
+        found += self.buffer_leaves()
         found += [
             Leaf(name, local(state[key]))
             for name, state, key in self._moments()
             if isinstance(state[key], torch.Tensor)
         ]
         return found
+
+    def buffer_leaves(self) -> list[Leaf]:
+        """The buffers among `leaves`."""
+        return [Leaf(name, self._buffers.get(name, live).detach()) for name, live in self.buffers()]
 
     def manifest(self) -> list[list[Any]]:
         return [leaf.describe() for leaf in self.leaves()]
@@ -136,8 +140,10 @@ class Registry:
                 f"optimizer {index} keeps state of shape {shape} for a sharded parameter of local shape "
                 f"{list(local(parameter).shape)}; only state that is shaped like its parameter can move"
             )
-        sharding = {"device_mesh": parameter.device_mesh, "placements": parameter.placements}
-        return DTensor.from_local(made, **sharding, run_check=False, shape=parameter.shape, stride=parameter.stride())
+        mesh, placements = parameter.device_mesh, parameter.placements
+        return DTensor.from_local(
+            made, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+        )
 
     # Small state -----------------------------------------------------------------------------------------
 
@@ -148,9 +154,8 @@ class Registry:
             [{key: value for key, value in group.items() if key != "params"} for group in each.param_groups]
             for each in self.optimizers
         ]
-        scalars = {name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)}
         objects = {name: thing.state_dict() for name, thing in self.replicated.items()}
-        self.small = codec.encode({"groups": groups, "scalars": scalars, "objects": objects}, "registered")
+        self.small = codec.encode({"groups": groups, "scalars": self.scalars(), "objects": objects}, "registered")
         for name, live in self.buffers():
             kept = self._buffers.get(name)
             if kept is None or kept.shape != live.shape or kept.dtype != live.dtype:
@@ -165,15 +170,23 @@ class Registry:
             for group, saved in zip(optimizer.param_groups, groups, strict=True):
                 group.update(saved)
             optimizer.zero_grad(set_to_none=True)
-        for name, value in small["scalars"].items():
-            index, number, key = name.removeprefix("optimizer").split(".", 2)
-            optimizer = self.optimizers[int(index)]
-            optimizer.state[optimized(optimizer)[int(number)]][key] = value
+        self.restore_scalars(small["scalars"])
         for name, thing in self.replicated.items():
             thing.load_state_dict(small["objects"][name])
         for name, live in self.buffers():
             if name in self._buffers:
                 live.detach().copy_(self._buffers[name])
+
+    def scalars(self) -> dict[str, Any]:
+        """What optimizers keep beside tensors."""
+        return {name: state[key] for name, state, key in self._moments() if not isinstance(state[key], torch.Tensor)}
+
+    def restore_scalars(self, scalars: dict[str, Any]) -> None:
+        """The inverse of `scalars`."""
+        for name, value in scalars.items():
+            index, number, key = name.removeprefix("optimizer").split(".", 2)
+            optimizer = self.optimizers[int(index)]
+            optimizer.state[optimized(optimizer)[int(number)]][key] = value
 
     def export(self) -> bytes:
         """Everything that goes beside the tensors to a peer."""

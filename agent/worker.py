@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from torch._C import _distributed_c10d as c10d
 
@@ -23,6 +24,7 @@ from agent import faults
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
 from agent.journal import Entry, Journal
+from agent.redundancy import ShardCopy
 from agent.reporting.incident import rfc3339
 from agent.settings import WorkerSettings, job_secret
 from agent.state import Registry
@@ -33,6 +35,9 @@ HEARTBEAT_SECONDS = 0.5
 OUTGOING_MESSAGES = 1000
 FORM_SECONDS = 20.0
 """How long gloo may take to connect the members; a dead one is noticed earlier by the coordinator."""
+
+
+Received = TypeVar("Received")
 
 
 class Worker:
@@ -56,11 +61,13 @@ class Worker:
         self._plan_epoch = 0
         self._link: Link | None = None
         self._outgoing: queue.Queue[Message] = queue.Queue(OUTGOING_MESSAGES)
-        self._offer: tuple[tuple[int, int], Offer] | None = None
+        self._offers: tuple[tuple[int, int], dict[str, Offer]] | None = None
         self._offer_lock = threading.Lock()
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
         self._hello: Callable[[], Message] = dict
+        self.copy: ShardCopy | None = None
+        """Of the rank before this one, where the strategy needs it."""
         self.on_rank: Callable[[int], None] = lambda rank: None
         """Called before state for a rank is received, on the thread that receives it."""
         self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
@@ -199,7 +206,7 @@ class Worker:
             rank = ranks[self.settings.worker]
             forming = _Forming(self, plan, rank)
             if self.settings.worker in plan["targets"]:
-                moved = self._receive(plan)
+                moved = self._alone(lambda: self._receive(plan))
                 report |= {
                     "source": moved.source,
                     "part": moved.part,
@@ -212,6 +219,8 @@ class Worker:
                 }
             else:
                 self._rule(plan)
+                if self.copy is not None and not self.copy.filled:
+                    self._alone(lambda: self._receive_copy(plan))
             members = forming.result()
             if epoch == self._plan_epoch:
                 self.rank, self._formed = rank, {epoch: members}
@@ -237,33 +246,44 @@ class Worker:
         else:
             raise RuntimeError(f"this worker is at step {standing.version}, the plan at {plan['version']}")
 
-    def _receive(self, plan: Message) -> Moved:
+    def _alone(self, receive: Callable[[], Received]) -> Received:
         if self._transfer is not None:
             self._transfer.cancel()
         # Two transfers must never write into the same tensors: the older one may bring another version.
         if not self._receiving.acquire(timeout=FORM_SECONDS):
             raise RuntimeError("an earlier transfer does not end")
         try:
-            return self._receive_alone(plan)
+            return receive()
         finally:
             self._receiving.release()
 
-    def _receive_alone(self, plan: Message) -> Moved:
+    def _receive(self, plan: Message) -> Moved:
+        """Become the rank that the plan assigns, as far as state goes."""
         self.on_rank(plan["ranks"][self.settings.worker])
-        self._transfer = transfer = Transfer(
-            self.registry,
-            [(name, (host, port), part) for name, (host, port), part in plan["holders"][self.settings.worker]],
-            secret=self._secret,
-            epoch=plan["epoch"],
-            version=plan["version"],
-            streams=self.settings.streams,
-        )
-        moved = transfer.run()
+        moved = self._pull(plan, self.registry, "holders")
+        if self.copy is not None:
+            self._receive_copy(plan)
         entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
         self.journal.receive(entries, committed=False)
         self.commit.adopt(plan["version"])
         self.promoted = True
         return moved
+
+    def _receive_copy(self, plan: Message) -> None:
+        """Take a copy of the shard of the rank before this one."""
+        assert self.copy is not None
+        self._pull(plan, self.copy, "copies")
+
+    def _pull(self, plan: Message, registry: Registry, sources: str) -> Moved:
+        self._transfer = transfer = Transfer(
+            registry,
+            [(name, (host, port), part) for name, (host, port), part in plan[sources][self.settings.worker]],
+            secret=self._secret,
+            epoch=plan["epoch"],
+            version=plan["version"],
+            streams=self.settings.streams,
+        )
+        return transfer.run()
 
     def _fetch_journal(self, plan: Message) -> list[Entry]:
         failure: OSError = SourceFailed("no worker holds the journal")
@@ -325,7 +345,8 @@ class Worker:
             while self._plan_epoch < epoch and time.monotonic() < deadline:
                 time.sleep(0.001)
             servable = self.commit.wait_servable(version, FORM_SECONDS)
-            if not servable or not is_current():
+            held = request.get("part") != "copy" or (self.copy is not None and self.copy.filled)
+            if not servable or not is_current() or not held:
                 reason = f"it is at version {self.commit.version} in epoch {self._plan_epoch}"
                 link.send({"type": "refused", "reason": reason})
             elif request["type"] == "journal":
@@ -333,20 +354,23 @@ class Worker:
                 link.send({"type": "journal", "size": len(data)})
                 sock.sendall(data)
             else:
-                offer = self._current_offer(epoch, version)
+                offer = self._current_offer(epoch, version, request["part"])
                 link.send({"type": "offer", "manifest": offer.manifest, "small": len(offer.small)})
                 offer.serve(link, is_current)
 
-    def _current_offer(self, epoch: int, version: int) -> Offer:
+    def _current_offer(self, epoch: int, version: int, part: str) -> Offer:
         with self._offer_lock:
-            if self._offer is None or self._offer[0] != (epoch, version):
-                self._offer = ((epoch, version), Offer(self.registry))
-            return self._offer[1]
+            if self._offers is None or self._offers[0] != (epoch, version):
+                self._offers = ((epoch, version), {})
+            offers = self._offers[1]
+            if part not in offers:
+                offers[part] = Offer(self.copy if part == "copy" and self.copy is not None else self.registry)
+            return offers[part]
 
     def drop_offer(self) -> None:
         """Training goes on: what was offered is about to change."""
         with self._offer_lock:
-            self._offer = None
+            self._offers = None
 
 
 class _Forming:

@@ -20,6 +20,16 @@ class KeyScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer", "bearerFormat": "yoco_<kind>_<lookup>_<secret><checksum>"}
 
 
+def column_limits_drop(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: what a database's integers can hold differs between the two, and promises nothing."""
+    for schema in result["components"]["schemas"].values():
+        for field in schema.get("properties", {}).values():
+            if field.get("type") in ("integer", ["integer", "null"]):
+                for limit in ("minimum", "maximum", "format"):
+                    field.pop(limit, None)
+    return result
+
+
 def payload_schemas(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Postprocessing hook: the schemas of reports and heartbeats come from the types that check them."""
     _, components = msgspec.json.schema_components([Report, Heartbeat], ref_template=REF)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
 from yoco.contracts.models import ContractYear
@@ -44,14 +45,17 @@ def years_report(*, years: Iterable[ContractYear], as_of: datetime.datetime | No
     """The reports of several contract years, in their order: one pass over their placements, few queries."""
     now = as_of or timezone.now()
     wanted = [year.pk for year in years]
-    rows = ContractYear.objects.select_related("contract__organisation").prefetch_related("contract__terms")
-    found = rows.in_bulk(wanted)
+    found = ContractYear.objects.select_related("contract__organisation").in_bulk(wanted)
     revisions = Statement.objects.filter(year__in=wanted).defer("canonical").order_by("revision")
     statements = {statement.year_id: statement for statement in revisions}
-    credited = set(Credit.objects.filter(year__in=wanted).values_list("year_id", flat=True))
+    credited = set(wanted)
+    if len(wanted) > 1:
+        credited = set(Credit.objects.filter(year__in=wanted).values_list("year_id", flat=True))
     due = set(RestatementDue.objects.filter(pk__in=statements).values_list("pk", flat=True)) if statements else set()
     frozen = {pk for pk, statement in statements.items() if statement.summary is not None}
-    rules = {pk: year_rules(year) for pk, year in found.items() if pk not in frozen}
+    live = [year for pk, year in found.items() if pk not in frozen]
+    prefetch_related_objects(live, "contract__terms")
+    rules = {year.pk: year_rules(year) for year in live}
     sums = years_sums(terms={pk: year.terms or DEFAULT_TERMS for pk, (year, _) in rules.items()}) if rules else {}
     reports = []
     for pk in wanted:
