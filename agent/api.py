@@ -23,14 +23,19 @@ from typing import Any
 
 import torch
 import xxhash
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 
 from agent import codec, faults, journal
 from agent.feed import DataSource, Feed
 from agent.group import LiveGroup, make_default_group
 from agent.history import History
 from agent.journal import LOGGED_VALUES, Entry
+from agent.mesh import RankMesh
 from agent.parallel import average_gradients, broadcast_buffers, data_parallel
+from agent.redundancy import ShardCopy
 from agent.settings import WorkerSettings
+from agent.sharding import check_sharded, forget_iteration, take_shard
 from agent.state import Registry, Rehearsal, layout
 from agent.transport import bytes_of, state_digest
 from agent.worker import Worker
@@ -64,6 +69,9 @@ class Agent:
         self._initial: dict[str, Any] = {}
         self._initial_digest = ""
         self._total = 0
+        self._mesh: RankMesh | None = None
+        self._copy: ShardCopy | None = None
+        self._worker.on_rank = self._take_part
         self.rehearsing = True
         """Whether the loop's body now runs without effect."""
         faults.script.rank = settings.rank
@@ -112,12 +120,29 @@ class Agent:
 
     # Registration --------------------------------------------------------------------------------------
 
+    def mesh(self, *, replicas: int) -> DeviceMesh:
+        """The mesh to give to every `fully_shard` call, with dimensions `replicate` (if two or more) and `shard`.
+
+        `replicas` is the number of replica groups: each holds the whole model, sharded over its ranks. With a
+        single one, every rank also keeps a copy of its neighbour's shard; see `agent.redundancy` for what that
+        costs. Raises ValueError if the ranks cannot be divided so.
+        """
+        self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas)
+        if replicas == 1:
+            self._copy = self._worker.copy = ShardCopy(self._registry)
+        return self._mesh.device_mesh
+
     def wrap(self, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
         """`model` for data-parallel training, with gradients averaged over the ranks.
 
-        `options` go to `DistributedDataParallel`. Buffers of rank 0 reach all ranks at the end of each step.
+        A model that `fully_shard` was applied to stays as it is; for any other, `options` go to
+        `DistributedDataParallel`. Buffers of rank 0 reach all ranks at the end of each step.
         """
-        wrapped = data_parallel(model, self._group, self._reduce, options)
+        if isinstance(model, FSDPModule):
+            check_sharded(model, self._mesh)
+            wrapped: torch.nn.Module = model
+        else:
+            wrapped = data_parallel(model, self._group, self._reduce, options)
         self._registry.models.append(wrapped)
         wrapped.register_forward_pre_hook(lambda *_: None if self.rehearsing else _fault("forward"))
         return wrapped
@@ -140,6 +165,8 @@ class Agent:
         for each in (optimizer, *more):
             self._registry.optimizers.append(each)
             self._install_gate(each, "step")
+        if scaler is not None and self._copy is not None:
+            raise ScriptError("a GradScaler needs replica groups; use bfloat16, or agent.mesh(replicas=2) or more")
         if scaler is not None:
             self._install_gate(scaler, "step")
         named = {"scheduler": scheduler, "scaler": scaler, **replicated}
@@ -215,9 +242,7 @@ class Agent:
         feed.commit(codec.decode(entry.private)["rng"])
         self._commit.reach_boundary()
         faults.at("boundary")
-        self._worker.tell(
-            {"type": "committed", "epoch": self._epoch, "version": self.version, "samples": self._journal.samples}
-        )
+        self._worker.committed(self._epoch)
 
     def _await_resume(self) -> None:
         """Park until the run goes on, then take up the epoch's members and, if promoted, the rank's state."""
@@ -232,6 +257,9 @@ class Agent:
         if not self._worker.join_epoch(self._epoch):
             return
         self._registry.restore()
+        self._forget_iteration()
+        if self._copy is not None:
+            self._copy.begin()
         self._worker.drop_offer()
         assert self._feed is not None
         if self._worker.promoted:
@@ -255,6 +283,16 @@ class Agent:
         if self.version == 0:
             self._rehearsal.clear_moments()
 
+    def _forget_iteration(self) -> None:
+        for model in self._registry.models:
+            forget_iteration(model)
+
+    def _take_part(self, rank: int) -> None:
+        """State for `rank` is about to arrive: hold the part of the model that belongs to it."""
+        if self._mesh is not None:
+            for model in self._registry.models:
+                take_shard(model, self._mesh, rank)
+
     def _restore_private(self, private: dict[str, Any]) -> None:
         for name, thing in self._private.items():
             thing.load_state_dict(private["user"][name])
@@ -272,6 +310,8 @@ class Agent:
         """Run the body without communication and undo it: settles buckets, touches memory, warms kernels."""
         if not self._registry.optimizers or not self._registry.models:
             raise ScriptError("call agent.wrap(model) and agent.register(optimizer) before agent.steps()")
+        self._forget_iteration()
+        self._registry.settle()
         feed.open(max(self.rank, 0), self.world_size)
         position, rng = feed.position(), journal.capture_rng(self._generators)
         user = {name: thing.state_dict() for name, thing in self._private.items()}
@@ -284,6 +324,7 @@ class Agent:
                 yield 0, feed.next()
         faults.at("rehearsal")
         self._rehearsal.undo()
+        self._forget_iteration()
         if self.rank >= 0:
             self._rehearsal.clear_moments()
         for name, thing in self._private.items():
@@ -305,7 +346,21 @@ class Agent:
             "digest": self._initial_digest,
             "initial": first.to_bytes().hex() if self.version == 0 else None,
             "total": self._total,
+            **self._describe_strategy(),
             "done": self.version >= self._total,
+        }
+
+    def _describe_strategy(self) -> dict[str, Any]:
+        size, mesh = self.world_size, self._mesh
+        if mesh is None:
+            return {"strategy": "ddp", "replicas": size, "parts": [0] * size, "copied": False}
+        parts = [mesh.shard_of(rank) for rank in range(size)]
+        alone = mesh.replicas == 1
+        return {
+            "strategy": "fsdp" if alone else "hsdp",
+            "replicas": mesh.replicas,
+            "parts": parts,
+            "copied": alone,
         }
 
     # The gate ------------------------------------------------------------------------------------------
@@ -315,7 +370,10 @@ class Agent:
 
         @functools.wraps(original)
         def gated(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._gate(lambda: original(*args, **kwargs))
+            copy = self._copy
+            if copy is None or self.rehearsing:
+                return self._gate(lambda: original(*args, **kwargs))
+            return self._gate(lambda: copy.apply(owner, lambda: original(*args, **kwargs), original))
 
         # A bound method, because a scheduler made later wraps `step.__func__`.
         setattr(owner, name, types.MethodType(gated, owner))
@@ -327,7 +385,15 @@ class Agent:
             if self._decision and not self.rehearsing:
                 faults.at("apply")
                 faults.at("inside")
-        return apply() if self._decision else None
+        if not self._decision:
+            return None
+        calls, result = self._group.calls, apply()
+        if self.rehearsing and self._group.calls > calls:
+            raise ScriptError(
+                "the optimizer communicates in step(), where a lost worker could not be replaced exactly; use one "
+                "that works on each rank's own part, and reduce before optimizer.step()"
+            )
+        return result
 
     def _decide(self) -> bool:
         assert self._feed is not None
@@ -335,6 +401,9 @@ class Agent:
         if self._group.failed:
             return False
         broadcast_buffers(self._group, self._registry)
+        if self._copy is not None and not self._group.failed:
+            faults.at("copy")
+            self._copy.exchange(self._group)
         if self._group.failed or not self._commit.prepare():
             return False
         faults.at("exchange")

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from agent.process import Watched, describe_exit, fork, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
+from agent.supervisor import CoordinatorProcess
 from agent.wire import Address, Link, Message, dial, format_address
 
 POLL_SECONDS = 0.005
 _PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent)
 FENCE_SECONDS = 5.0
+PING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,10 @@ class Script:
 class NodeAgent:
     """Runs the workers of this host until the coordinator says that the run is over."""
 
-    def __init__(self, script: Script, spares: int) -> None:
+    def __init__(self, script: Script, spares: int, coordinator: CoordinatorProcess) -> None:
         self._script = script
+        self._coordinator = coordinator
+        self._heard = time.monotonic()
         self._spares = spares
         self._workers: dict[str, Watched] = {}
         self._link: Link | None = None
@@ -66,7 +70,9 @@ class NodeAgent:
         for index in range(self._spares):
             self._start(f"{script.node}-s{index}", None, script.local_workers + index)
         self._connect()
-        threading.Thread(target=self._listen, name="agent-node", daemon=True).start()
+        self._coordinator.watch()
+        for target, name in ((self._listen, "listen"), (self._ping, "ping")):
+            threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
         try:
             self._watch()
         finally:
@@ -125,6 +131,7 @@ class NodeAgent:
             process.worker: {"rank": process.rank, "pid": process.child.pid} for process in self._workers.values()
         }
         link.send({"type": "node", "node": self._script.node, "workers": workers})
+        self._heard = time.monotonic()
         self._link = link
         for process in self._workers.values():
             if process.gone:
@@ -134,15 +141,27 @@ class NodeAgent:
         while not self._over.is_set():
             try:
                 assert self._link is not None
-                self._obey(self._link.receive())
+                message = self._link.receive()
+                self._heard = time.monotonic()
+                self._obey(message)
             except OSError:
                 if self._over.is_set():
                     return
+                self._link = None
                 try:
                     self._connect()
                 except OSError as error:
                     self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
+
+    def _ping(self) -> None:
+        """A coordinator that does not answer is replaced."""
+        while not self._over.wait(PING_SECONDS):
+            self._tell({"type": "ping"})
+            silent = time.monotonic() - self._heard
+            if self._link is not None and silent > self._script.limits.heartbeat:
+                self._link = None
+                self._coordinator.kill()
 
     def _obey(self, message: Message) -> None:
         match message["type"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from torch._C import _distributed_c10d as c10d
 
@@ -22,6 +24,7 @@ from agent import faults
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
 from agent.journal import Entry, Journal
+from agent.redundancy import ShardCopy
 from agent.reporting.incident import rfc3339
 from agent.settings import WorkerSettings, job_secret
 from agent.state import Registry
@@ -29,8 +32,12 @@ from agent.transport import Moved, Offer, SourceFailed, Transfer
 from agent.wire import Link, Message, admit, dial, parse_address, receive_exactly
 
 HEARTBEAT_SECONDS = 0.5
+OUTGOING_MESSAGES = 1000
 FORM_SECONDS = 20.0
 """How long gloo may take to connect the members; a dead one is noticed earlier by the coordinator."""
+
+
+Received = TypeVar("Received")
 
 
 class Worker:
@@ -46,16 +53,23 @@ class Worker:
         self.finished = False
         """The coordinator has said that all ranks have made their last step."""
         self.promoted = False
+        self.first_commit: tuple[int, int] | None = None
+        """Version and samples of the first step committed in the current epoch."""
         """State was received since the training thread last looked."""
         self._secret = job_secret()
         self._formed: dict[int, Members] = {}
         self._plan_epoch = 0
         self._link: Link | None = None
-        self._offer: tuple[tuple[int, int], Offer] | None = None
+        self._outgoing: queue.Queue[Message] = queue.Queue(OUTGOING_MESSAGES)
+        self._offers: tuple[tuple[int, int], dict[str, Offer]] | None = None
         self._offer_lock = threading.Lock()
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
         self._hello: Callable[[], Message] = dict
+        self.copy: ShardCopy | None = None
+        """Of the rank before this one, where the strategy needs it."""
+        self.on_rank: Callable[[int], None] = lambda rank: None
+        """Called before state for a rank is received, on the thread that receives it."""
         self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
         self._listener = socket.create_server((settings.host, 0))
         group.on_break = self._suspect
@@ -66,7 +80,12 @@ class Worker:
         """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
         self._hello = hello
         self._connect()
-        for target, name in ((self._listen, "listen"), (self._serve, "serve"), (self._beat, "beat")):
+        for target, name in (
+            (self._listen, "listen"),
+            (self._serve, "serve"),
+            (self._beat, "beat"),
+            (self._send, "send"),
+        ):
             threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
 
     def _connect(self) -> None:
@@ -99,17 +118,28 @@ class Worker:
             "version": standing.version,
             "prepared": standing.prepared,
             "samples": self.journal.samples,
+            "stopped": self.commit.stopped,
+            "first_commit": self.first_commit,
             "state": [self.settings.host, self._listener.getsockname()[1]],
             "store": [self.settings.host, self._store.port],
             **self._hello(),
         }
 
     def tell(self, message: Message) -> None:
-        """Send to the coordinator; while it is away the message is dropped, the next introduction covers it."""
-        link = self._link
-        if link is not None:
-            with contextlib.suppress(OSError):
-                link.send(message)
+        """Queue for the coordinator; never blocks, because the training thread calls it.
+
+        What cannot be sent is dropped: the introduction to the next coordinator covers it.
+        """
+        with contextlib.suppress(queue.Full):
+            self._outgoing.put_nowait(message)
+
+    def _send(self) -> None:
+        while True:
+            message = self._outgoing.get()
+            link = self._link
+            if link is not None:
+                with contextlib.suppress(OSError):
+                    link.send(message)
 
     def _suspect(self, reason: str) -> None:
         self.tell({"type": "suspect", "epoch": self._plan_epoch, "reason": reason})
@@ -117,7 +147,7 @@ class Worker:
     def _beat(self) -> None:
         while not self.finished:
             standing = self.commit.standing()
-            self.tell({"type": "beat", "version": standing.version, "phase": standing.phase})
+            self.tell({"type": "beat", "version": standing.version, "issued": self.group.issued})
             time.sleep(HEARTBEAT_SECONDS)
 
     # From the coordinator --------------------------------------------------------------------------------
@@ -176,9 +206,11 @@ class Worker:
             rank = ranks[self.settings.worker]
             forming = _Forming(self, plan, rank)
             if self.settings.worker in plan["targets"]:
-                moved = self._receive(plan)
+                moved = self._alone(lambda: self._receive(plan))
                 report |= {
                     "source": moved.source,
+                    "part": moved.part,
+                    "version": plan["version"],
                     "bytes": moved.bytes,
                     "digest_sent": moved.digest_sent,
                     "digest_received": moved.digest_received,
@@ -187,12 +219,15 @@ class Worker:
                 }
             else:
                 self._rule(plan)
+                if self.copy is not None and not self.copy.filled:
+                    self._alone(lambda: self._receive_copy(plan))
             members = forming.result()
             if epoch == self._plan_epoch:
                 self.rank, self._formed = rank, {epoch: members}
                 faults.at("ready")
         except SourceFailed as error:
-            report = {"type": "failed", "epoch": epoch, "reason": str(error), "damaged": error.damaged}
+            report = {"type": "failed", "epoch": epoch, "reason": str(error)}
+            report |= {"damaged": error.damaged, "source": error.source}
         except Exception as error:  # whatever it was, the coordinator must know and choose another way
             report = {"type": "failed", "epoch": epoch, "reason": f"{type(error).__name__}: {error}"}
         if epoch == self._plan_epoch:
@@ -211,32 +246,44 @@ class Worker:
         else:
             raise RuntimeError(f"this worker is at step {standing.version}, the plan at {plan['version']}")
 
-    def _receive(self, plan: Message) -> Moved:
+    def _alone(self, receive: Callable[[], Received]) -> Received:
         if self._transfer is not None:
             self._transfer.cancel()
         # Two transfers must never write into the same tensors: the older one may bring another version.
         if not self._receiving.acquire(timeout=FORM_SECONDS):
             raise RuntimeError("an earlier transfer does not end")
         try:
-            return self._receive_alone(plan)
+            return receive()
         finally:
             self._receiving.release()
 
-    def _receive_alone(self, plan: Message) -> Moved:
-        self._transfer = transfer = Transfer(
-            self.registry,
-            [(name, (host, port)) for name, (host, port) in plan["sources"]],
-            secret=self._secret,
-            epoch=plan["epoch"],
-            version=plan["version"],
-            streams=self.settings.streams,
-        )
-        moved = transfer.run()
+    def _receive(self, plan: Message) -> Moved:
+        """Become the rank that the plan assigns, as far as state goes."""
+        self.on_rank(plan["ranks"][self.settings.worker])
+        moved = self._pull(plan, self.registry, "holders")
+        if self.copy is not None:
+            self._receive_copy(plan)
         entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
         self.journal.receive(entries, committed=False)
         self.commit.adopt(plan["version"])
         self.promoted = True
         return moved
+
+    def _receive_copy(self, plan: Message) -> None:
+        """Take a copy of the shard of the rank before this one."""
+        assert self.copy is not None
+        self._pull(plan, self.copy, "copies")
+
+    def _pull(self, plan: Message, registry: Registry, sources: str) -> Moved:
+        self._transfer = transfer = Transfer(
+            registry,
+            [(name, (host, port), part) for name, (host, port), part in plan[sources][self.settings.worker]],
+            secret=self._secret,
+            epoch=plan["epoch"],
+            version=plan["version"],
+            streams=self.settings.streams,
+        )
+        return transfer.run()
 
     def _fetch_journal(self, plan: Message) -> list[Entry]:
         failure: OSError = SourceFailed("no worker holds the journal")
@@ -267,7 +314,14 @@ class Worker:
             return False
         self.group.wait_idle(0.2)
         self.group.install(members)
+        self.first_commit = None
         return True
+
+    def committed(self, epoch: int) -> None:
+        """Tell the coordinator that a step is committed and complete. Training thread."""
+        version, samples = self.commit.version, self.journal.samples
+        self.first_commit = self.first_commit or (version, samples)
+        self.tell({"type": "committed", "epoch": epoch, "version": version, "samples": samples})
 
     # Towards peers ---------------------------------------------------------------------------------------
 
@@ -291,7 +345,8 @@ class Worker:
             while self._plan_epoch < epoch and time.monotonic() < deadline:
                 time.sleep(0.001)
             servable = self.commit.wait_servable(version, FORM_SECONDS)
-            if not servable or not is_current():
+            held = request.get("part") != "copy" or (self.copy is not None and self.copy.filled)
+            if not servable or not is_current() or not held:
                 reason = f"it is at version {self.commit.version} in epoch {self._plan_epoch}"
                 link.send({"type": "refused", "reason": reason})
             elif request["type"] == "journal":
@@ -299,20 +354,23 @@ class Worker:
                 link.send({"type": "journal", "size": len(data)})
                 sock.sendall(data)
             else:
-                offer = self._current_offer(epoch, version)
+                offer = self._current_offer(epoch, version, request["part"])
                 link.send({"type": "offer", "manifest": offer.manifest, "small": len(offer.small)})
                 offer.serve(link, is_current)
 
-    def _current_offer(self, epoch: int, version: int) -> Offer:
+    def _current_offer(self, epoch: int, version: int, part: str) -> Offer:
         with self._offer_lock:
-            if self._offer is None or self._offer[0] != (epoch, version):
-                self._offer = ((epoch, version), Offer(self.registry))
-            return self._offer[1]
+            if self._offers is None or self._offers[0] != (epoch, version):
+                self._offers = ((epoch, version), {})
+            offers = self._offers[1]
+            if part not in offers:
+                offers[part] = Offer(self.copy if part == "copy" and self.copy is not None else self.registry)
+            return offers[part]
 
     def drop_offer(self) -> None:
         """Training goes on: what was offered is about to change."""
         with self._offer_lock:
-            self._offer = None
+            self._offers = None
 
 
 class _Forming:
@@ -331,7 +389,8 @@ class _Forming:
             # One client for each epoch: a client blocked on a dead member's key must not delay the next.
             client = c10d.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
             store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
-            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS)
+            partitions = worker.group.partitions
+            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS, partitions)
             self._members.set_timeout(worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here
             self._error = error

@@ -107,7 +107,8 @@ def test_queries_do_not_grow_with_the_page(full: World, name: str) -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_unknown_ids_and_wrong_filters_are_clear(full: World, reader: KeyClient, name: str) -> None:
     assert reader.get(f"/api/v1/{name}/{uuid.uuid4()}").status_code == 404
-    assert reader.get(f"/api/v1/{name}/7").status_code == 404
+    response = reader.get(f"/api/v1/{name}/7")
+    assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json")
     if name != "contracts":
         response = reader.get(f"/api/v1/{name}?contract=nonsense")
         assert response.status_code == 400

@@ -12,12 +12,13 @@ from tests.guarantee import years
 from tests.guarantee.facts import at, incident, restart
 from tests.people import World
 from yoco.contracts.models import ContractYear, GuaranteeTerms
+from yoco.contracts.services import contract_create
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import SHARED, contract_years, incident_facts
 from yoco.guarantee.models import Placement
 from yoco.guarantee.rules import place_all
 from yoco.guarantee.selectors import year_report
-from yoco.guarantee.services import placements_rebuild, placements_refresh
+from yoco.guarantee.services import contract_guarantee_add, placements_rebuild, placements_refresh
 from yoco.incidents.models import Incident, IncidentState, RootEvent, Run
 
 
@@ -171,6 +172,27 @@ def test_rebuilding_places_everything_anew(world: World) -> None:
     rows = [incident(world.contract, at(3 * n)) for n in range(5)]
     assert placements_rebuild(contract=world.contract) == 5
     assert Placement.objects.filter(outcome="resolved").count() == len(rows)
+
+
+def test_a_guarantee_that_is_added_places_what_it_covers(world: World) -> None:
+    contract = contract_create(
+        organisation=world.organisation,
+        number="LATE",
+        name="Late",
+        currency="EUR",
+        time_zone="UTC",
+        starts_on=datetime.date(2026, 3, 1),
+        ends_on=datetime.date(2028, 3, 1),
+        actor=None,
+    )
+    before, after = incident(contract, at(1)), incident(contract, at(24 * 60))
+    placements_refresh(incident_ids=[before.pk, after.pk])
+    year = contract.years.get(number=1)
+    assert year_report(year=year).counted == 0
+    contract_guarantee_add(contract=contract, guarantee_from=datetime.date(2026, 10, 1), actor=None)
+    report = year_report(year=year)
+    assert (report.counted, report.not_counted, report.year.partial) == (1, 1, True)
+    assert Placement.objects.get(pk=before.pk).rule == "outside_guarantee"
 
 
 def test_facts_are_taken_whole(world: World) -> None:

@@ -30,12 +30,20 @@ def nothing(scene: Scene) -> list[Any]:
     return []
 
 
+def organisation(scene: Scene) -> list[Any]:
+    return [scene.world.organisation.pk]
+
+
 def contract(scene: Scene) -> list[Any]:
     return [scene.contract.pk]
 
 
 def year(scene: Scene) -> list[Any]:
     return [scene.contract.pk, scene.closed_year.pk]
+
+
+def statement(scene: Scene) -> list[Any]:
+    return [scene.contract.pk, scene.closed_year.pk, 1]
 
 
 def incident(scene: Scene) -> list[Any]:
@@ -60,7 +68,16 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
     "portal:settings": (nothing, SIGNED_IN),
+    "portal:organisation": (organisation, OWN),
+    "portal:key_create": (organisation, [200, 403, 403, 404, LOGIN, 403]),
+    "portal:key_revoke": (lambda scene: [scene.world.organisation.pk, scene.world.key.pk], POST_ONLY),
+    "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:year": (year, OWN),
+    "portal:export": (year, OWN),
+    "portal:statement": (statement, OWN),
+    "portal:statement_pdf": (statement, OWN),
+    "portal:statement_json": (statement, OWN),
+    "portal:statement_csv": (statement, OWN),
     "portal:incidents": (year, OWN),
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import uuid
 from collections.abc import Iterator, Set
@@ -125,21 +126,22 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
     ]
     for number in range(1, CONTRACTS):
 
-        def own(original: Any, number: int = number) -> Any:
-            return str(uuid_of_copy(number, original)) if original else None
+        def own(original: Any, number: int = number) -> str:
+            return str(uuid_of_copy(number, original))
 
         head = GENESIS
         for pk, entry, postings in history:
-            copied = entry._replace(
+            copied = dataclasses.replace(
+                entry,
                 id=own(entry.id),
                 contract=own(entry.contract),
                 statement=own(entry.statement),
-                reverses=own(entry.reverses),
+                reverses=own(entry.reverses) if entry.reverses else None,
                 idempotency_key=f"{entry.idempotency_key}/{number}",
                 previous_hash=head,
             )
             lines = [
-                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id), own(p.order_id))
+                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id) or "", own(p.order_id))
                 for p in postings
             ]
             head = entry_hash(VERSION, copied, lines)

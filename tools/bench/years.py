@@ -107,7 +107,7 @@ def _rounds(wanted: Set[str]) -> Iterator[Reading]:
     from django.db import connection
 
     from yoco.contracts.models import ContractYear
-    from yoco.guarantee.selectors import year_report, year_reports
+    from yoco.guarantee.selectors import year_report, years_report
 
     years = list(ContractYear.objects.order_by("pk"))
     milliseconds, counts, ratios, notes = [], set(), [], []
@@ -119,7 +119,7 @@ def _rounds(wanted: Set[str]) -> Iterator[Reading]:
         bare = time.perf_counter() - began
         began = time.perf_counter()
         with queries_counted() as queries:
-            reports = year_reports(years=years)
+            reports = years_report(years=years)
         together = time.perf_counter() - began
         assert sum(report.counted for report in reports) > 0, "no incident was counted"
         ratios.append(queries.seconds / bare)

@@ -4,17 +4,17 @@ hash = SHA-256(version byte ‖ UTF-8 of the JSON array that `canonical` returns
 """
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
-
-import msgspec
 
 VERSION = 1
 GENESIS = "0" * 64
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Line:
     """One posting as it is hashed: by the account's kind and currency, not by its row."""
 
     line: int
@@ -25,8 +25,9 @@ class Line(NamedTuple):
     order: str | None
 
 
-class Entry(NamedTuple):
-    """One transaction as it is hashed. Ids are lower-case UUID text with dashes, times are those of `timestamp`."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One transaction as it is hashed. Ids are lower-case UUID text with dashes."""
 
     id: str
     contract: str
@@ -34,8 +35,8 @@ class Entry(NamedTuple):
     kind: str
     idempotency_key: str
     request_hash: str
-    effective_at: str
-    recorded_at: str
+    effective_at: datetime
+    recorded_at: datetime
     statement: str
     statement_sha256: str
     actor: str | None
@@ -49,14 +50,44 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def canonical(entry: Entry, lines: Iterable[Line]) -> bytes:
-    """The JSON array that is hashed: no spaces, UTF-8 (not \\u-escaped), the fields in their order, then the postings
-    by line."""
-    return msgspec.json.encode([*entry, [*lines]])
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def canonical(entry: Entry, lines: Iterable[Line]) -> str:
+    """The JSON array that is hashed: no spaces, text as it is, not escaped, postings by line."""
+    return _encode(_array(entry, lines))
 
 
 def entry_hash(version: int, entry: Entry, lines: Iterable[Line]) -> str:
     """The hash of one transaction, hexadecimal. Raises ValueError for a version this code does not know."""
+    return array_hash(version, _array(entry, lines))
+
+
+def array_hash(version: int, array: Sequence[object]) -> str:
+    """The hash of a transaction that already lies in the hashed form: the fields of `Entry`, then its postings.
+
+    Raises ValueError for a version this code does not know, TypeError for values that are no JSON.
+    """
     if version != VERSION:
         raise ValueError(f"unknown version {version} of the hashed form")
-    return hashlib.sha256(bytes([version]) + canonical(entry, lines)).hexdigest()
+    return hashlib.sha256(bytes([version]) + _encode(array).encode()).hexdigest()
+
+
+def _array(entry: Entry, lines: Iterable[Line]) -> list[object]:
+    return [
+        entry.id,
+        entry.contract,
+        entry.sequence,
+        entry.kind,
+        entry.idempotency_key,
+        entry.request_hash,
+        timestamp(entry.effective_at),
+        timestamp(entry.recorded_at),
+        entry.statement,
+        entry.statement_sha256,
+        entry.actor,
+        entry.reason,
+        entry.reverses,
+        entry.previous_hash,
+        [[p.line, p.account, p.currency, p.minor, p.credit, p.order] for p in lines],
+    ]

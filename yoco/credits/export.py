@@ -21,7 +21,9 @@ def ledger_export(*, contract: Contract) -> dict[str, Any]:
     balances = credit_balances(credits=credits)
     transactions = []
     for row in transactions_of_contract(contract=contract):
-        entry = entry_of(row)._asdict()
+        entry = asdict(entry_of(row))
+        entry["effective_at"] = timestamp(row.effective_at)
+        entry["recorded_at"] = timestamp(row.recorded_at)
         entry["postings"] = [
             {
                 "line": posting.line,

@@ -15,7 +15,7 @@ from yoco.accounts.models import User
 from yoco.contracts.models import Contract
 from yoco.core.ids import uuid7
 from yoco.core.problem import DomainError
-from yoco.credits.chain import GENESIS, VERSION, Entry, Line, entry_hash, timestamp
+from yoco.credits.chain import GENESIS, VERSION, Entry, Line, entry_hash
 from yoco.credits.models import (
     AccountKind,
     Credit,
@@ -176,8 +176,8 @@ def entry_of(row: LedgerTransaction) -> Entry:
         kind=str(row.kind),
         idempotency_key=row.idempotency_key,
         request_hash=row.request_hash,
-        effective_at=timestamp(row.effective_at),
-        recorded_at=timestamp(row.recorded_at),
+        effective_at=row.effective_at,
+        recorded_at=row.recorded_at,
         statement=str(row.statement_id),
         statement_sha256=row.statement_sha256,
         actor=str(row.actor_id) if row.actor_id else None,

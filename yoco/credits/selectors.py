@@ -86,18 +86,14 @@ def credits_of_contract(*, contract: Contract) -> QuerySet[Credit]:
     )
 
 
-def credits_of_years(*, year_ids: Iterable[uuid.UUID]) -> QuerySet[Credit]:
-    """The live credits of these contract years; each has one at most."""
-    return (
-        Credit.objects.filter(year__in=year_ids)
-        .exclude(state=CreditState.REVERSED)
-        .select_related("year__contract", "terms")
-    )
-
-
 def credit_of_year(*, year_id: uuid.UUID) -> Credit | None:
     """The live credit of a contract year, if any."""
-    return credits_of_years(year_ids=[year_id]).first()
+    return (
+        Credit.objects.filter(year_id=year_id)
+        .exclude(state=CreditState.REVERSED)
+        .select_related("year__contract", "terms")
+        .first()
+    )
 
 
 def credit_expires_at(*, credit: Credit) -> datetime.datetime | None:
