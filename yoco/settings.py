@@ -187,7 +187,9 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "yoco.api.schema.column_limits_drop",
         "yoco.api.schema.payload_schemas",
+        "yoco.api.schema.read_problems",
     ],
     "SERVERS": [{"url": "/"}],
     "ENUM_NAME_OVERRIDES": {

@@ -60,9 +60,9 @@ class Trial:
         if kind == "receive":
             return "kill:who=spare,point=receive", 1
         if kind == "serve":
-            return "kill:who=any,point=serve", 1
+            # In this step only: elsewhere it could take the last replica, after which nothing can go on.
+            return f"kill:who=any,step={step},point=serve", 1
         if kind in ("form", "ready"):
-            # The first epoch has these points too; only a later one is meant.
             return f"kill:who=spare,point={kind}", 1
         if kind == "rank":
             return cls._fault(chance, "kill", (rank + 1) % WORKERS, step), 1

@@ -16,6 +16,7 @@ from yoco.credits.services import (
     credit_apply,
     credit_issue,
     credit_reverse,
+    credit_settle,
     credits_expire,
     credits_fix,
     credits_reinstate,
@@ -136,6 +137,13 @@ def test_an_amount_used_elsewhere_stays_and_people_are_asked_when_its_order_is_c
     assert credit_balance(credit=credit).applied == 10
     with pytest.raises(DomainError, match="No approved credit"):
         credit_apply(order_id=other.pk, actor=books.account_manager)
+    credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=False, reason="Agreed")
+    credits_sweep()
+    cancelled(books, first)
+    credit.refresh_from_db()
+    assert credit.review_since is None, "people are asked once"
+    credit_apply(order_id=other.pk, actor=books.account_manager)
+    assert credit_balance(credit=credit).applied == 1000
 
 
 @pytest.mark.parametrize(
@@ -239,7 +247,8 @@ def test_a_used_credit_cannot_be_reversed(books: World) -> None:
 def test_the_sweep_does_what_a_forgotten_call_left_undone(books: World, clock: time_machine.Traveller) -> None:
     credit = make.approved(books, books.year, books.terms)
     first = make.order(books.contract, 4000)
-    credits_sweep()
+    assert credits_sweep() == 1
+    assert credits_sweep() == 0
     assert credit_balance(credit=credit).available == 1000
     credit_apply(order_id=first.pk, actor=books.account_manager, amount_minor=10)
     make.cancel(first)

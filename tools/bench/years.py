@@ -18,6 +18,7 @@ ALL_YEARS = "service.all_years_vs_pass"
 CONTRACTS = 200
 INCIDENTS_EACH = 5_000
 ROUNDS = 7
+REPORTS_A_ROUND = 40
 MAX_QUERIES = 12
 SAMPLE = 400  # incidents whose placing is computed again by the rules
 
@@ -106,7 +107,7 @@ def _rounds(wanted: Set[str]) -> Iterator[Reading]:
     from django.db import connection
 
     from yoco.contracts.models import ContractYear
-    from yoco.guarantee.selectors import year_report
+    from yoco.guarantee.selectors import year_report, years_report
 
     years = list(ContractYear.objects.order_by("pk"))
     milliseconds, counts, ratios, notes = [], set(), [], []
@@ -116,26 +117,30 @@ def _rounds(wanted: Set[str]) -> Iterator[Reading]:
             cursor.execute(AGGREGATE)
             groups = len(cursor.fetchall())
         bare = time.perf_counter() - began
-        each = []
         began = time.perf_counter()
-        for year in years:
+        with queries_counted() as queries:
+            reports = years_report(years=years)
+        together = time.perf_counter() - began
+        assert sum(report.counted for report in reports) > 0, "no incident was counted"
+        ratios.append(together / bare)
+        notes.append(
+            f"pass {bare * 1000:.0f} ms ({groups} groups); {len(reports)} reports at once: {queries.count} queries, "
+            f"database {queries.seconds * 1000:.0f} ms, in all {together * 1000:.0f} ms"
+        )
+        each = []
+        for year in random.sample(years, REPORTS_A_ROUND):
             with queries_counted() as queries:
                 year_report(year=year)
             each.append(queries.seconds * 1000)
             counts.add(queries.count)
-        wall = time.perf_counter() - began
         milliseconds.append(statistics.median(each))
-        ratios.append(sum(each) / 1000 / bare)
-        notes.append(
-            f"pass {bare * 1000:.0f} ms ({groups} groups); all years: database {sum(each):.0f} ms, in all {wall:.2f} s"
-        )
     if YEAR in wanted:
         most = max(counts)
         yield Reading(
             YEAR,
             milliseconds,
             checks=((f"{most} queries a report (<= {MAX_QUERIES})", most <= MAX_QUERIES),),
-            notes=(f"database time of one report, median of {len(years)} in each run",),
+            notes=(f"database time of one report, median of {REPORTS_A_ROUND} in each run",),
         )
     if ALL_YEARS in wanted:
         yield Reading(ALL_YEARS, ratios, notes=tuple(notes))
@@ -144,7 +149,12 @@ def _rounds(wanted: Set[str]) -> Iterator[Reading]:
 BENCH = Bench(
     (
         Goal(YEAR, "database time of one contract year's report, 1,000,000 incidents of 200 contracts", "ms", "<= 20"),
-        Goal(ALL_YEARS, "all 200 years' reports over one bare SQL aggregate of the same rows", "ratio", "<= 2.5"),
+        Goal(
+            ALL_YEARS,
+            "all 200 years' reports, whole time, over one bare SQL aggregate of the same rows",
+            "ratio",
+            "<= 2.5",
+        ),
     ),
     measure,
 )

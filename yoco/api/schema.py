@@ -20,10 +20,32 @@ class KeyScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer", "bearerFormat": "yoco_<kind>_<lookup>_<secret><checksum>"}
 
 
+def column_limits_drop(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: what a database's integers can hold differs between the two, and promises nothing."""
+    for schema in result["components"]["schemas"].values():
+        for field in schema.get("properties", {}).values():
+            if field.get("type") in ("integer", ["integer", "null"]):
+                for limit in ("minimum", "maximum", "format"):
+                    field.pop(limit, None)
+    return result
+
+
 def payload_schemas(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Postprocessing hook: the schemas of reports and heartbeats come from the types that check them."""
     _, components = msgspec.json.schema_components([Report, Heartbeat], ref_template=REF)
     result["components"]["schemas"].update(components)
+    return result
+
+
+def read_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: the errors that every operation for reading shares."""
+    content = {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}
+    for path in result["paths"].values():
+        for method, operation in path.items():
+            if method == "get":
+                for status in (400, 401, 403, 404, 409, 429, 503):
+                    answer = {"description": _PROBLEMS[status], "content": content}
+                    operation["responses"].setdefault(str(status), answer)
     return result
 
 

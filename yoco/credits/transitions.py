@@ -15,7 +15,15 @@ from yoco.core.money import Money
 from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
 from yoco.credits.amounts import Payer
-from yoco.credits.ledger import Movement, Request, contract_lock, digest, transaction_post
+from yoco.credits.ledger import (
+    Movement,
+    Request,
+    contract_lock,
+    digest,
+    request_earlier,
+    request_record,
+    transaction_post,
+)
 from yoco.credits.models import AccountKind, Credit, CreditState, LedgerTransaction, TransactionKind
 from yoco.credits.selectors import (
     credit_balance,
@@ -162,6 +170,10 @@ def amount_unfix(contract: Contract, credit: Credit, order: Order, actor: User |
         return []
     balance = credit_balance(credit=credit)
     if balance.applied:
+        asked = system_request("ask", credit.pk, order.pk)
+        if request_earlier(asked):
+            return []  # people have decided about this order
+        request_record(asked, credit=credit.pk)
         review_begin(
             credit,
             _("Order %(order)s, which fixed the amount, was cancelled after part of the credit paid another order.")

@@ -7,9 +7,10 @@ from django.db.models import QuerySet
 
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
+from yoco.guarantee.models import Outcome, Placement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
-from yoco.incidents.models import Decision, Dispute
+from yoco.incidents.models import Decision, Dispute, Exclusion
 
 
 def credits_waiting(*, state: CreditState) -> QuerySet[Credit]:
@@ -41,6 +42,25 @@ def disputes_open() -> QuerySet[Dispute]:
 
 # Verdicts by how soon somebody should look.
 RISK = {"short": 0, "undecided": 1, "met": 2, "no_failures": 3}
+
+
+def exclusions_proposed() -> QuerySet[Exclusion]:
+    """Exclusions that wait for a second person, oldest first."""
+    return (
+        Exclusion.objects.filter(state=Decision.PENDING)
+        .select_related("incident__contract__organisation", "incident__run", "proposed_by")
+        .order_by("proposed_at", "id")
+    )
+
+
+def unaccounted_running(*, limit: int = 20) -> list[Placement]:
+    """Workloads that went silent in a year that is not closed, the latest first: somebody should ask the customer."""
+    return list(
+        Placement.objects.filter(outcome=Outcome.UNACCOUNTED, lead=True)
+        .exclude(year__state=YearState.CLOSED)
+        .select_related("incident__contract", "incident__run")
+        .order_by("-started_at", "-pk")[:limit]
+    )
 
 
 @dataclass(frozen=True, slots=True)

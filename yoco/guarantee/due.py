@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from yoco.credits.services import credits_expire
+from yoco.credits.services import credits_sweep
 from yoco.guarantee.intake import silences_account
 from yoco.guarantee.services import years_close
 
@@ -21,7 +21,7 @@ class Done:
 
 
 def due_work_do(*, as_of: datetime.datetime) -> Done:
-    """Accounts for silences, moves contract years on, expires credits, in this order.
+    """Accounts for silences, moves contract years on, brings credits up to date, in this order.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
@@ -29,7 +29,7 @@ def due_work_do(*, as_of: datetime.datetime) -> Done:
     steps: list[tuple[str, Callable[[datetime.datetime], int]]] = [
         ("unaccounted incidents opened", lambda at: sum(silences_account(as_of=at).values())),
         ("contract years moved on", _years),
-        ("credits expired", lambda at: len(credits_expire(as_of=at))),
+        ("steps of credits done", lambda at: credits_sweep(as_of=at)),
     ]
     done = Done()
     for name, step in steps:
@@ -45,5 +45,5 @@ def due_work_do(*, as_of: datetime.datetime) -> Done:
 
 
 def _years(as_of: datetime.datetime) -> int:
-    closing = years_close(as_of=as_of)
-    return sum(map(len, (closing.closing, closing.closed, closing.closed_unguaranteed, closing.restated)))
+    done = years_close(as_of=as_of)
+    return len(done.closing) + len(done.closed) + len(done.closed_unguaranteed) + len(done.restated)

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import AgentKey, User
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, ContractYear, YearState
+from yoco.contracts.services import contract_end_early, guarantee_add
 from yoco.core.audit import audit_record
 from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
@@ -26,6 +27,8 @@ from yoco.incidents.models import Incident, ReportSource
 from yoco.incidents.services import IngestOutcome, reports_ingest
 
 __all__ = [
+    "contract_cut_short",
+    "contract_guarantee_add",
     "placements_rebuild",
     "placements_refresh",
     "reports_accept",
@@ -58,6 +61,22 @@ def placements_rebuild(*, contract: Contract, reason: str = "rebuilt") -> int:
     for start in range(0, len(ids), CHUNK):
         placements_refresh(incident_ids=ids[start : start + CHUNK], reason=reason)
     return len(ids)
+
+
+@transaction.atomic
+def contract_guarantee_add(*, contract: Contract, guarantee_from: datetime.date, actor: User | None) -> Contract:
+    """Adds the guarantee to a contract in force and places the incidents that it now covers. Raises DomainError."""
+    contract = guarantee_add(contract=contract, guarantee_from=guarantee_from, actor=actor)
+    placements_rebuild(contract=contract, reason="guarantee_added")
+    return contract
+
+
+@transaction.atomic
+def contract_cut_short(*, contract: Contract, ends_on: datetime.date, actor: User | None, reason: str) -> Contract:
+    """Ends a contract before its term and places anew what lies near its new end. Raises DomainError."""
+    contract = contract_end_early(contract=contract, ends_on=ends_on, actor=actor, reason=reason)
+    placements_rebuild(contract=contract, reason="contract_ended_early")
+    return contract
 
 
 @dataclass

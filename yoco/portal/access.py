@@ -2,9 +2,9 @@
 
 import uuid
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 
-from yoco.accounts.access import access
+from yoco.accounts.access import access, visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.incidents.models import Incident
@@ -26,6 +26,22 @@ def year_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
     return access(
         years, principal=reader(request), organisation="contract__organisation", pk=year_id, contract_id=contract_id
     )
+
+
+def years_in_url(
+    request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
+) -> tuple[ContractYear, list[ContractYear]]:
+    """A contract year and all years of its contract, the latest first, in one query."""
+    years = visible(
+        ContractYear.objects.select_related("contract__organisation"),
+        principal=reader(request),
+        organisation="contract__organisation",
+    )
+    found = list(years.filter(contract_id=contract_id).order_by("-number"))
+    year = next((each for each in found if each.pk == year_id), None)
+    if year is None:
+        raise Http404
+    return year, found
 
 
 def incident_in_url(

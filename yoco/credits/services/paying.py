@@ -172,11 +172,13 @@ def credits_expire(*, as_of: datetime.datetime | None = None) -> list[Credit]:
     return expired
 
 
-def credits_sweep(*, as_of: datetime.datetime | None = None) -> None:
+def credits_sweep(*, as_of: datetime.datetime | None = None) -> int:
     """Does all that is due: reinstates what cancelled orders hold, fixes amounts, forfeits what ran out.
 
-    Finds the work in the database, so whatever a crash or a forgotten call left undone is done now.
+    Finds the work in the database, so whatever a crash or a forgotten call left undone is done now. Returns how many
+    steps it took.
     """
+    steps = 0
     paid = postings_counted().filter(account__kind=AccountKind.APPLIED, order__state=OrderState.CANCELLED)
     cancelled = paid.values("order_id").annotate(minor=Sum("minor")).filter(minor__gt=0)
     holding = set(cancelled.values_list("order_id", flat=True))
@@ -184,8 +186,8 @@ def credits_sweep(*, as_of: datetime.datetime | None = None) -> None:
         state=CreditState.APPROVED, review_since=None, amount_order__state=OrderState.CANCELLED
     )
     for order_id in sorted(holding | set(fixing.values_list("amount_order_id", flat=True))):
-        credits_reinstate(order_id=order_id, actor=None)
+        steps += len(credits_reinstate(order_id=order_id, actor=None))
     waiting = Credit.objects.filter(state=CreditState.APPROVED, base=CreditBase.NEXT_ORDER, amount_order=None)
     for contract_id in sorted(set(waiting.values_list("year__contract_id", flat=True))):
-        credits_fix(contract_id=contract_id)
-    credits_expire(as_of=as_of)
+        steps += len(credits_fix(contract_id=contract_id))
+    return steps + len(credits_expire(as_of=as_of))

@@ -11,7 +11,14 @@ from yoco.contracts.models import Contract, ContractYear
 from yoco.credits.models import CreditState
 from yoco.credits.selectors import credits_of_contract
 from yoco.desk.access import desk
-from yoco.desk.selectors import credits_waiting, disputes_open, standings, years_closing
+from yoco.desk.selectors import (
+    credits_waiting,
+    disputes_open,
+    exclusions_proposed,
+    standings,
+    unaccounted_running,
+    years_closing,
+)
 
 
 @require_GET
@@ -24,6 +31,8 @@ def portfolio(request: HttpRequest) -> HttpResponse:
         "to_approve": credits_waiting(state=CreditState.ISSUED),
         "closing": years_closing(),
         "disputes": disputes_open(),
+        "exclusions": exclusions_proposed(),
+        "unaccounted": unaccounted_running(),
         "standings": standings(at=timezone.now()),
     }
     return render(request, "desk/portfolio.html", context)

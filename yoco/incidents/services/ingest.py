@@ -82,7 +82,7 @@ def reports_ingest(
     drafts = list(_drafts(reports, received_at, results))
     outcome = IngestOutcome(results=[])
     if drafts:
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             contracts_lock([contract.pk])
             outcome.incident_ids = _store(contract, key, drafts, received_at, source, results)
     outcome.results = [result for result in results if result is not None]

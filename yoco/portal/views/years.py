@@ -16,13 +16,12 @@ from yoco.contracts.models import YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import verdict_sentence
-from yoco.guarantee.models import Statement
 from yoco.guarantee.selectors import year_report
 from yoco.incidents.models import Kind
-from yoco.portal.access import year_in_url
+from yoco.portal.access import years_in_url
 from yoco.portal.graphics import gauge
-from yoco.portal.selectors import days_until, years_of
-from yoco.portal.words import verdict_words
+from yoco.portal.selectors import days_until, years_begun
+from yoco.portal.words import threshold_words, verdict_words
 
 TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 
@@ -31,7 +30,7 @@ TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "und
 @login_required
 def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
     """The Guarantee page of one contract year."""
-    year = year_in_url(request, contract_id, year_id)
+    year, years = years_in_url(request, contract_id, year_id)
     report = year_report(year=year)
     terms = year_terms(year=year)
     now = timezone.now()
@@ -42,11 +41,11 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "section": "guarantee",
         "contract": year.contract,
         "year": year,
-        "years": years_of(contract=year.contract, at=now)[::-1],
+        "years": years_begun(years=years, at=now)[::-1],
         "last_day": year.ends_on - datetime.timedelta(days=1),
         "report": report,
         "terms": terms,
-        "revisions": Statement.objects.filter(year=year).defer("canonical", "summary").order_by("-revision"),
+        "earlier_revisions": range(report.statement.revision - 1, 0, -1) if report.statement else [],
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
         "tone": TONES[report.verdict],
@@ -68,13 +67,6 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
     return render(request, "portal/year.html", context)
-
-
-def threshold_words(num: int, den: int) -> str:
-    """The threshold in per cent, or as the fraction of the terms where per cent would be rounded."""
-    if num * 100 % den == 0:
-        return _("%(percent)s %% required") % {"percent": num * 100 // den}
-    return _("%(num)s of %(den)s required") % {"num": num, "den": den}
 
 
 def chance_words(chance: str | None) -> str:
