@@ -77,7 +77,7 @@ def assert_lossless(report: dict[str, Any]) -> None:
     assert progress["first_step_after"] == progress["last_committed_step"] + 1
     assert progress["samples_after"] == progress["samples_before"] + progress["samples_per_step"]
     assert progress["checkpoint_loaded"] is False
-    assert state["source"] in ("replica", "leaving_worker")
+    assert state["source"] in ("replica", "leaving_worker", "redundant_shard")
     assert state["bytes"] > 0
     assert state["digest_sent"] == state["digest_received"]
     order = ["started_at", "detected_at", "quiesced_at", "spare_ready_at", "state_moved_at", "state_verified_at"]
