@@ -213,6 +213,7 @@ class Agent:
         self.history.append([each.logged for each in self._journal.entries])
         self._registry.snapshot()
         feed.commit(codec.decode(entry.private)["rng"])
+        self._worker.tap.release(self.version)
         self._commit.reach_boundary()
         faults.at("boundary")
         self._worker.tell(
@@ -232,6 +233,7 @@ class Agent:
         if not self._worker.join_epoch(self._epoch):
             return
         self._registry.restore()
+        self._worker.tap.version = self.version
         self._worker.drop_offer()
         assert self._feed is not None
         if self._worker.promoted:
@@ -315,18 +317,21 @@ class Agent:
 
         @functools.wraps(original)
         def gated(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._gate(lambda: original(*args, **kwargs))
+            return self._gate(owner, lambda: original(*args, **kwargs))
 
         # A bound method, because a scheduler made later wraps `step.__func__`.
         setattr(owner, name, types.MethodType(gated, owner))
 
-    def _gate(self, apply: Callable[[], Any]) -> Any:
+    def _gate(self, owner: Any, apply: Callable[[], Any]) -> Any:
         """Apply the optimizer if the step commits. Decided once for each step, by its first optimizer."""
         if self._decision is None:
             self._decision = True if self.rehearsing else self._decide()
             if self._decision and not self.rehearsing:
+                self._worker.tap.hold()
                 faults.at("apply")
                 faults.at("inside")
+        if self._decision and not self.rehearsing:
+            self._worker.tap.capture(owner, self.version)
         return apply() if self._decision else None
 
     def _decide(self) -> bool:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent.drain import Drains, Situation
 from agent.evidence import Evidence
 from agent.incidents import Incident
 from agent.planner import NeedSpares, OutOfStep, Plan, StateLost, Survivor, first_plan, make_plan
@@ -80,6 +81,8 @@ class Coordinator:
         self._step_times: list[float] = []
         self._step_at = 0.0
         self._early: Member | None = None
+        self._drains = Drains(roster, evidence, self._open, self._say)
+        roster.on_request = self._on_request
 
     async def run(self, listener: socket.socket) -> int:
         """Coordinate until the run is over; returns the launcher's exit status."""
@@ -156,10 +159,11 @@ class Coordinator:
         """True when every rank has made its last step; False when the epoch must end."""
 
         def settled() -> bool:
+            self._drains.advance(self._situation())
             return self._over() or self._trouble() is not None
 
         while True:
-            await self._roster.wait(settled, 0.05 if self._suspected else 1.0)
+            await self._roster.wait(settled, 0.05 if self._suspected or self._drains.pending else 1.0)
             self._check_heartbeats()
             if self._trouble() is not None:
                 return False
@@ -179,6 +183,9 @@ class Coordinator:
             return self._suspected[1]
         return None
 
+    def _situation(self) -> Situation:
+        return Situation(self._running, self._committed, self._usual_step())
+
     def _check_heartbeats(self) -> None:
         for member in self._roster.active():
             silent = time.monotonic() - member.heard
@@ -188,6 +195,7 @@ class Coordinator:
     def _finish(self) -> None:
         self._finished = True
         self._settle_incidents(None, self._samples)
+        self._drains.run_ended("the run ended before the rank could move")
         self._wal.append({"kind": "finished"})
         self._evidence.run_ended()
         self._roster.tell_all({"type": "finish"}, list(self._roster.members.values()))
@@ -198,6 +206,7 @@ class Coordinator:
         for incident in self._open.values():
             incident.abandoned(reason)
             self._evidence.resolved(incident)
+        self._drains.run_ended(f"the run stopped: {reason}")
         self._evidence.run_ended()
         for node in self._roster.nodes.values():
             node.tell({"type": "abandon"})
@@ -207,6 +216,7 @@ class Coordinator:
     async def _recover(self) -> None:
         """Attempt after attempt until all members have resumed. Raises Abandoned."""
         self._running = False
+        self._drains.epoch_ended()
         fruitless = 0
         while True:
             self._epoch += 1
@@ -303,6 +313,8 @@ class Coordinator:
             except StateLost as error:
                 raise Abandoned(f"{error}; start again from the last checkpoint") from error
             except NeedSpares as error:
+                if self._drains.give_way():
+                    raise Disturbed("a leaving worker stays for now, because its spare is needed") from error
                 await self._wait_for_spares(error.count, len(spares))
                 continue
             for worker, rank in plan.targets.items():
@@ -321,7 +333,7 @@ class Coordinator:
         if not survivors:
             return []
         layout = self._roster.members[survivors[0].worker].facts["layout"]
-        spares = self._roster.spares()
+        spares = self._drains.in_order(self._roster.spares())
         for member in spares:
             if member.facts["layout"] != layout:
                 self._say(f"spare {member.worker} built a different model or gradient buckets; it is not used")
@@ -382,6 +394,9 @@ class Coordinator:
                 self._suspected = self._suspected or (time.monotonic(), f"{member.worker}: {message['reason']}")
             case "done":
                 member.done = True
+            case "leave":
+                self._request_drain({"workers": [member.worker], "kind": "planned", "signal": "operator", **message})
+        self._drains.heard(member, message)
 
     def _on_ready(self, member: Member, message: Message) -> None:
         member.ready_in = self._epoch
@@ -426,6 +441,9 @@ class Coordinator:
         if message["type"] == "started":
             self._roster.add(message["worker"], node.name, message["rank"], message["pid"])
             return
+        if message["type"] == "drain":
+            self._request_drain(message)
+            return
         member = self._roster.members.get(message["worker"])
         if member is None:
             return
@@ -442,7 +460,7 @@ class Coordinator:
         """The exit status of a worker, which the kernel gives later than the news of its end."""
         member.facts["how"] = how
         for incident in self._open.values():
-            if incident.lost == member.worker:
+            if incident.lost == member.worker and incident.record.kind == "unplanned":
                 incident.ended_how(how)
 
     def _on_node_lost(self, node: Node) -> None:
@@ -462,10 +480,14 @@ class Coordinator:
             return
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self._say(f"{what} was lost after step {self._committed}: {signal}, {detail}")
+        leaving = self._drains.lost(member, signal, detail, datetime.fromtimestamp(time.time() - ago, UTC))
         involved = rank is not None or any(each.holder == member.worker for each in self._open.values())
         if involved and not self._running:
             self._disturbance = f"{what} was lost"
         if rank is None:
+            return
+        if leaving is not None:
+            self._open[rank] = leaving
             return
         if rank in self._open:
             self._open[rank].attempt_ended("failed", f"{member.worker} was lost before training resumed")
@@ -484,6 +506,26 @@ class Coordinator:
         )
         self._open[rank] = incident
         self._evidence.detected(incident)
+
+    def _on_request(self, message: Message) -> Message:
+        """The command line asks."""
+        match message["type"]:
+            case "drain":
+                return self._request_drain(message)
+            case "drain_status":
+                return self._drains.status(message["drains"])
+        return {"type": "unknown"}
+
+    def _request_drain(self, message: Message) -> Message:
+        if message["kind"] == "preventive":
+            for member in self._roster.spares():
+                if member.worker in message.get("workers", []):
+                    self._lost(member, message["signal"], message["detail"])  # no spare on a GPU that fails
+        answer = self._drains.request(message, self._situation())
+        if answer["type"] == "refused" and not answer["again"]:
+            self._say(f"no drain: {answer['reason']}")
+        self._roster.changed.set()
+        return answer
 
     def _fence(self, member: Member) -> None:
         """End the process for certain, so that it never writes again."""

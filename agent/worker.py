@@ -22,9 +22,12 @@ from agent import faults
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
 from agent.journal import Entry, Journal
+from agent.planned import on_sigterm, sigterm_request
 from agent.reporting.incident import rfc3339
 from agent.settings import WorkerSettings, job_secret
+from agent.shadow import ShadowCopy, Source
 from agent.state import Registry
+from agent.tap import Tap
 from agent.transport import Moved, Offer, SourceFailed, Transfer
 from agent.wire import Link, Message, admit, dial, parse_address, receive_exactly
 
@@ -45,6 +48,8 @@ class Worker:
         self.commit = CommitPoint(on_commit=self.journal.advance)
         self.finished = False
         """The coordinator has said that all ranks have made their last step."""
+        self.abandoned = False
+        """The coordinator has ended this worker's part."""
         self.promoted = False
         """State was received since the training thread last looked."""
         self._secret = job_secret()
@@ -55,6 +60,8 @@ class Worker:
         self._offer_lock = threading.Lock()
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
+        self.tap = Tap(registry)
+        self._shadow: ShadowCopy | None = None
         self._hello: Callable[[], Message] = dict
         self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
         self._listener = socket.create_server((settings.host, 0))
@@ -66,6 +73,8 @@ class Worker:
         """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
         self._hello = hello
         self._connect()
+        if self.settings.sigterm_notice is not None:
+            on_sigterm(lambda: self._leave(self.settings.sigterm_notice or 0.0))
         for target, name in ((self._listen, "listen"), (self._serve, "serve"), (self._beat, "beat")):
             threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
 
@@ -110,6 +119,14 @@ class Worker:
         if link is not None:
             with contextlib.suppress(OSError):
                 link.send(message)
+
+    def _leave(self, notice: float) -> None:
+        """A scheduler wants this place."""
+        if self.abandoned:
+            os.kill(os.getpid(), signal.SIGTERM)
+        # A thread, because the signal may have come while this one holds the lock for sending.
+        message = {"type": "leave", **sigterm_request(notice)}
+        threading.Thread(target=self.tell, args=(message,), daemon=True).start()
 
     def _suspect(self, reason: str) -> None:
         self.tell({"type": "suspect", "epoch": self._plan_epoch, "reason": reason})
@@ -160,10 +177,15 @@ class Worker:
                     self.commit.resume(message["epoch"])
             case "pause":
                 self.commit.pause_at(message["version"])
+            case "shadow":
+                name, (host, port) = message["source"]
+                source = Source(name, (host, port), self._secret)
+                self._shadow = ShadowCopy(self.registry, source, self.tell)
             case "finish":
                 self.finished = True
                 self.commit.resume(sys.maxsize)
             case "abandon":
+                self.abandoned = True
                 print(f"agent: {message['reason']}", file=sys.stderr, flush=True)
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -182,6 +204,7 @@ class Worker:
                     "bytes": moved.bytes,
                     "digest_sent": moved.digest_sent,
                     "digest_received": moved.digest_received,
+                    "algorithm": moved.algorithm,
                     "moved_at": rfc3339(moved.moved_at),
                     "verified_at": rfc3339(moved.verified_at),
                 }
@@ -223,6 +246,27 @@ class Worker:
             self._receiving.release()
 
     def _receive_alone(self, plan: Message) -> Moved:
+        moved = self._from_shadow(plan) or self._from_peers(plan)
+        entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
+        self.journal.receive(entries, committed=False)
+        self.commit.adopt(plan["version"])
+        self.promoted = True
+        return moved
+
+    def _from_shadow(self, plan: Message) -> Moved | None:
+        """Complete a copy that has followed one of the sources; None without one that can be completed."""
+        shadow, self._shadow = self._shadow, None
+        if shadow is None:
+            return None
+        moved = None
+        if shadow.source.name in [name for name, _ in plan["sources"]]:
+            moved = shadow.finish(plan["epoch"], plan["version"], FORM_SECONDS / 2)
+        if not shadow.close():
+            print("agent: a copy cannot be ended; this spare stops", file=sys.stderr, flush=True)
+            os._exit(1)
+        return moved
+
+    def _from_peers(self, plan: Message) -> Moved:
         self._transfer = transfer = Transfer(
             self.registry,
             [(name, (host, port)) for name, (host, port) in plan["sources"]],
@@ -231,12 +275,7 @@ class Worker:
             version=plan["version"],
             streams=self.settings.streams,
         )
-        moved = transfer.run()
-        entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
-        self.journal.receive(entries, committed=False)
-        self.commit.adopt(plan["version"])
-        self.promoted = True
-        return moved
+        return transfer.run()
 
     def _fetch_journal(self, plan: Message) -> list[Entry]:
         failure: OSError = SourceFailed("no worker holds the journal")
@@ -281,17 +320,17 @@ class Worker:
             admit(sock, self._secret)
             link = Link(sock)
             request = link.receive()
+            if request["type"] == "shadow":
+                reason = self.tap.serve(link, self._servable)
+                if reason is not None:
+                    self.tell({"type": "shadow_failed", "reason": reason})
+                return
             epoch, version = request["epoch"], request["version"]
 
             def is_current() -> bool:
-                return epoch == self._plan_epoch and self.commit.stopped and self.commit.version == version
+                return self._is_current(epoch, version)
 
-            # The plan may reach the receiver before it reaches this worker.
-            deadline = time.monotonic() + FORM_SECONDS
-            while self._plan_epoch < epoch and time.monotonic() < deadline:
-                time.sleep(0.001)
-            servable = self.commit.wait_servable(version, FORM_SECONDS)
-            if not servable or not is_current():
+            if not self._servable(epoch, version):
                 reason = f"it is at version {self.commit.version} in epoch {self._plan_epoch}"
                 link.send({"type": "refused", "reason": reason})
             elif request["type"] == "journal":
@@ -302,6 +341,17 @@ class Worker:
                 offer = self._current_offer(epoch, version)
                 link.send({"type": "offer", "manifest": offer.manifest, "small": len(offer.small)})
                 offer.serve(link, is_current)
+
+    def _is_current(self, epoch: int, version: int) -> bool:
+        return epoch == self._plan_epoch and self.commit.stopped and self.commit.version == version
+
+    def _servable(self, epoch: int, version: int) -> bool:
+        """Wait until the state of `version` can be given away in `epoch`."""
+        # The plan may reach the receiver before it reaches this worker.
+        deadline = time.monotonic() + FORM_SECONDS
+        while self._plan_epoch < epoch and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.commit.wait_servable(version, FORM_SECONDS) and self._is_current(epoch, version)
 
     def _current_offer(self, epoch: int, version: int) -> Offer:
         with self._offer_lock:

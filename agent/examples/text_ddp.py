@@ -9,6 +9,7 @@ import argparse
 import json
 import pydoc_data.topics
 import random
+import time
 from collections.abc import Iterator
 
 import numpy
@@ -54,6 +55,7 @@ def batches(rank: int, world_size: int, seed: int) -> Iterator[torch.Tensor]:
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait in each step, to watch what happens")
 parser.add_argument("--out")
 options = parser.parse_args()
 
@@ -67,6 +69,7 @@ for seed in (torch.manual_seed, random.seed, numpy.random.seed):
     seed(options.seed * agent.world_size + max(agent.rank, 0))  # each rank drops out differently
 
 for _, batch in agent.steps(lambda rank, size: batches(rank, size, options.seed), options.steps):
+    time.sleep(options.pause)
     logits = model(batch[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
     loss.backward()  # type: ignore[no-untyped-call]
