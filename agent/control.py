@@ -32,9 +32,7 @@ def read(folder: Path) -> tuple[Address, bytes]:
         found = json.loads((folder / FILE).read_text())
         return parse_address(found["coordinator"]), str(found["secret"]).encode()
     except FileNotFoundError:
-        raise NoSuchRun(
-            f"{folder} holds no {FILE}; give the run's --state-dir, on the machine of its launcher"
-        ) from None
+        raise NoSuchRun(f"{folder} holds no {FILE}; on the launcher's machine, give its --state-dir") from None
     except PermissionError:
         raise NoSuchRun(f"{folder / FILE} may be read only by the user who started the run") from None
     except (ValueError, KeyError, TypeError):
