@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.planned import on_sigterm, sigterm_request
@@ -45,7 +45,7 @@ class Script:
     """Fork the workers from this process instead of starting an interpreter for each."""
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
-    watch: Watch = Watch()
+    watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
 

@@ -114,6 +114,8 @@ class ShadowCopy:
             case "log":
                 self._apply(message["optimizer"], message["parts"], self._data(link, message))
                 self._version = message["version"]
+                if message["last"]:
+                    link.send({"type": "at", "version": self._version})
             case "check":
                 self._check(message["digests"])
             case "swept":

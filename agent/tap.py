@@ -91,7 +91,6 @@ class Record:
     optimizer: int
     groups: bytes
     buffer: torch.Tensor
-    size: int
     pieces: list[tuple[int, str, list[int], int, int]] = field(default_factory=list)
     """Parameter number, dtype, shape, offset and size."""
 
@@ -162,7 +161,8 @@ class Stream:
         }
         self._followed: set[int] = set()
         self._queue: collections.deque[Record] = collections.deque()
-        self._waiting = 0
+        self._behind: dict[int, int] = {}
+        """Bytes of gradients by version that the spare has not replayed."""
         self._spent: list[torch.Tensor] = []
         self._limit = queue_bytes()
         self._changed = threading.Condition()
@@ -187,11 +187,12 @@ class Stream:
             return
         layout = Layout()
         offsets = [layout.place(gradient.numel() * gradient.element_size()) for _, gradient in chosen]
-        if self._waiting and self._waiting + layout.size > self._limit:
+        behind = sum(list(self._behind.values()))
+        if behind and behind + layout.size > self._limit:
             self._fail(f"the spare fell behind by more than {self._limit / _MIB:g} MiB of gradients")
             return
         groups = [{key: value for key, value in each.items() if key != "params"} for each in optimizer.param_groups]
-        record = Record(version, index, codec.encode(groups, "groups"), self._buffer(layout.size), layout.size)
+        record = Record(version, index, codec.encode(groups, "groups"), self._buffer(layout.size))
         for (number, gradient), offset in zip(chosen, offsets, strict=True):
             kind = str(gradient.dtype).removeprefix("torch.")
             view_of(record.buffer, offset, gradient.dtype, gradient.shape).copy_(gradient)
@@ -199,7 +200,7 @@ class Stream:
             record.pieces.append((number, kind, list(gradient.shape), offset, size))
         with self._changed:
             self._queue.append(record)
-            self._waiting += layout.size
+            self._behind[version] = self._behind.get(version, 0) + layout.size
             self._changed.notify_all()
 
     def _buffer(self, size: int) -> torch.Tensor:
@@ -214,12 +215,12 @@ class Stream:
             self._failure = self._failure or reason
             self._queue.clear()
             self._changed.notify_all()
+        self._link.close()
 
     # Sending thread ------------------------------------------------------------------------------------------
 
     def run(self) -> str | None:
         """Send until the spare has taken over or gone."""
-        self._link.sock.settimeout(STALL_SECONDS)
         reader = threading.Thread(target=self._read, name="agent-shadow-reader", daemon=True)
         try:
             self._link.send(
@@ -231,7 +232,6 @@ class Stream:
             return self._failure or f"the spare could not be fed: {error}"
         finally:
             self._fail("the stream has ended")
-            self._link.close()
 
     def _feed(self) -> str | None:
         base, checks = collections.deque(range(len(self._units))), collections.deque(range(len(self._units)))
@@ -261,14 +261,16 @@ class Stream:
                     self._changed.wait_for(lambda: self._queue or self._failure or self._finish, 0.5)
 
     def _read(self) -> None:
-        """The spare says one thing, once: that the plan makes it a member."""
+        """The spare says how far it is, and once that the plan makes it a member."""
         try:
-            self._link.sock.settimeout(None)
-            request = self._link.receive()
-            with self._changed:
-                self._finish = request
-                self._changed.notify_all()
-            self._link.receive()
+            while True:
+                message = self._link.receive()
+                with self._changed:
+                    if message["type"] == "finish":
+                        self._finish = message
+                    else:
+                        self._behind = {each: size for each, size in self._behind.items() if each > message["version"]}
+                    self._changed.notify_all()
         except OSError:
             self._fail("the spare is gone")
 
@@ -305,9 +307,8 @@ class Stream:
                 part.append(pieces.pop(0))
             end = part[-1][3] + part[-1][4]
             described = [[number, kind, shape, offset - first] for number, kind, shape, offset, _ in part]
-            self._send({**header, "parts": described}, data[first:end])
+            self._send({**header, "parts": described, "last": not pieces}, data[first:end])
         with self._changed:
-            self._waiting -= record.size
             self._spent = [record.buffer, *self._spent[:1]]
 
     def _send_check(self, checks: collections.deque[int]) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from agent.health import HealthMonitor, HealthPolicy, HealthVerdict
@@ -27,7 +27,7 @@ class Watch:
     """How GPUs are watched."""
 
     enabled: bool = True
-    policy: HealthPolicy = HealthPolicy()
+    policy: HealthPolicy = field(default_factory=HealthPolicy)
     poll_s: float = 10.0
     kernel_log: Path | None = KERNEL_LOG
     simulated: Path | None = None
@@ -69,7 +69,7 @@ def from_options(options: argparse.Namespace) -> Watch:
 
 def _setting(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
-    kinds = {field.name: type(getattr(HealthPolicy(), field.name)) for field in fields(HealthPolicy)}
+    kinds = {each.name: type(getattr(HealthPolicy(), each.name)) for each in fields(HealthPolicy)}
     if name not in kinds:
         raise argparse.ArgumentTypeError(f"{name!r} is no threshold; there are: {', '.join(kinds)}")
     try:

@@ -18,7 +18,6 @@ from pathlib import Path
 from agent.health.nvml import NvmlUnavailable
 from agent.health.verdict import GpuReading, XidEvent
 
-SOURCE = "simulated"
 _POLL_S = 0.05
 _COUNTS = (
     "ecc_volatile_corrected",
@@ -54,7 +53,7 @@ class SimulatedSource:
             at=datetime.now(UTC),
             seconds=time.monotonic(),
             name="Simulated GPU",
-            source=SOURCE,
+            source="simulated",
             lost=mine.get("lost") == "1",
             **{name: int(mine[name]) for name in _COUNTS if name in mine},  # type: ignore[arg-type]
             **{name: mine[name] == "1" for name in _FLAGS if name in mine},  # type: ignore[arg-type]
@@ -68,7 +67,7 @@ class SimulatedSource:
             if told is not None:
                 self._told += 1
                 gpu, code = told.split()
-                return [XidEvent(int(code), datetime.now(UTC), time.monotonic(), SOURCE, f"GPU-sim-{gpu}")]
+                return [XidEvent(int(code), datetime.now(UTC), time.monotonic(), "simulated", f"GPU-sim-{gpu}")]
             if time.monotonic() > deadline:
                 return []
             time.sleep(_POLL_S)
