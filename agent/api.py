@@ -23,14 +23,18 @@ from typing import Any
 
 import torch
 import xxhash
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 
 from agent import codec, faults, journal
 from agent.feed import DataSource, Feed
 from agent.group import LiveGroup, make_default_group
 from agent.history import History
 from agent.journal import LOGGED_VALUES, Entry
+from agent.mesh import RankMesh
 from agent.parallel import average_gradients, broadcast_buffers, data_parallel
 from agent.settings import WorkerSettings
+from agent.sharding import check_sharded, forget_iteration, take_shard
 from agent.state import Registry, Rehearsal, layout
 from agent.transport import bytes_of, state_digest
 from agent.worker import Worker
@@ -64,6 +68,8 @@ class Agent:
         self._initial: dict[str, Any] = {}
         self._initial_digest = ""
         self._total = 0
+        self._mesh: RankMesh | None = None
+        self._worker.on_rank = self._take_part
         self.rehearsing = True
         """Whether the loop's body now runs without effect."""
         faults.script.rank = settings.rank
@@ -112,12 +118,26 @@ class Agent:
 
     # Registration --------------------------------------------------------------------------------------
 
+    def mesh(self, *, replicas: int) -> DeviceMesh:
+        """The mesh to give to every `fully_shard` call, with dimensions `replicate` and `shard`.
+
+        `replicas` is the number of replica groups: each holds the whole model, sharded over its ranks. Raises
+        ValueError if the ranks cannot be divided so.
+        """
+        self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas)
+        return self._mesh.device_mesh
+
     def wrap(self, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
         """`model` for data-parallel training, with gradients averaged over the ranks.
 
-        `options` go to `DistributedDataParallel`. Buffers of rank 0 reach all ranks at the end of each step.
+        A model that `fully_shard` was applied to stays as it is; for any other, `options` go to
+        `DistributedDataParallel`. Buffers of rank 0 reach all ranks at the end of each step.
         """
-        wrapped = data_parallel(model, self._group, self._reduce, options)
+        if isinstance(model, FSDPModule):
+            check_sharded(model, self._mesh)
+            wrapped: torch.nn.Module = model
+        else:
+            wrapped = data_parallel(model, self._group, self._reduce, options)
         self._registry.models.append(wrapped)
         wrapped.register_forward_pre_hook(lambda *_: None if self.rehearsing else _fault("forward"))
         return wrapped
@@ -216,9 +236,7 @@ class Agent:
         self._worker.tap.release(self.version)
         self._commit.reach_boundary()
         faults.at("boundary")
-        self._worker.tell(
-            {"type": "committed", "epoch": self._epoch, "version": self.version, "samples": self._journal.samples}
-        )
+        self._worker.committed(self._epoch)
 
     def _await_resume(self) -> None:
         """Park until the run goes on, then take up the epoch's members and, if promoted, the rank's state."""
@@ -234,6 +252,7 @@ class Agent:
             return
         self._registry.restore()
         self._worker.tap.version = self.version
+        self._forget_iteration()
         self._worker.drop_offer()
         assert self._feed is not None
         if self._worker.promoted:
@@ -257,6 +276,16 @@ class Agent:
         if self.version == 0:
             self._rehearsal.clear_moments()
 
+    def _forget_iteration(self) -> None:
+        for model in self._registry.models:
+            forget_iteration(model)
+
+    def _take_part(self, rank: int) -> None:
+        """State for `rank` is about to arrive: hold the part of the model that belongs to it."""
+        if self._mesh is not None:
+            for model in self._registry.models:
+                take_shard(model, self._mesh, rank)
+
     def _restore_private(self, private: dict[str, Any]) -> None:
         for name, thing in self._private.items():
             thing.load_state_dict(private["user"][name])
@@ -274,6 +303,8 @@ class Agent:
         """Run the body without communication and undo it: settles buckets, touches memory, warms kernels."""
         if not self._registry.optimizers or not self._registry.models:
             raise ScriptError("call agent.wrap(model) and agent.register(optimizer) before agent.steps()")
+        self._forget_iteration()
+        self._registry.settle()
         feed.open(max(self.rank, 0), self.world_size)
         position, rng = feed.position(), journal.capture_rng(self._generators)
         user = {name: thing.state_dict() for name, thing in self._private.items()}
@@ -286,6 +317,7 @@ class Agent:
                 yield 0, feed.next()
         faults.at("rehearsal")
         self._rehearsal.undo()
+        self._forget_iteration()
         if self.rank >= 0:
             self._rehearsal.clear_moments()
         for name, thing in self._private.items():
@@ -307,8 +339,16 @@ class Agent:
             "digest": self._initial_digest,
             "initial": first.to_bytes().hex() if self.version == 0 else None,
             "total": self._total,
+            **self._describe_strategy(),
             "done": self.version >= self._total,
         }
+
+    def _describe_strategy(self) -> dict[str, Any]:
+        size, mesh = self.world_size, self._mesh
+        if mesh is None:
+            return {"strategy": "ddp", "replicas": size, "parts": [0] * size, "copied": False}
+        parts = [mesh.shard_of(rank) for rank in range(size)]
+        return {"strategy": "hsdp", "replicas": mesh.replicas, "parts": parts, "copied": False}
 
     # The gate ------------------------------------------------------------------------------------------
 

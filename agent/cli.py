@@ -7,21 +7,22 @@ import asyncio
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 
-from agent import __version__, control, planned, watch
-from agent.coordinator import Coordinator, Job
+from agent import __version__, control, faults, planned, watch
+from agent.coordinator import Coordinator
 from agent.evidence import Evidence
 from agent.health import cli as health_cli
 from agent.node import NodeAgent, Script
 from agent.process import has_gpus
 from agent.reporting import IncidentReporter
 from agent.reporting import cli as reporting_cli
+from agent.run_state import Job
 from agent.settings import SECRET_VARIABLE, Limits, job_secret
+from agent.supervisor import ABANDONED, CoordinatorProcess
 from agent.wal import LogDamaged
 from agent.wire import format_address, parse_address
 
@@ -154,42 +155,36 @@ def _run(options: argparse.Namespace) -> int:
     os.environ.setdefault("YOCO_FAULTS_DIR", str(folder.resolve()))
     host, port = listener.getsockname()[:2]
     control.write(folder, (host, port), os.environ[SECRET_VARIABLE])
-    limits = _limits(options)
-    coordinator = _start_coordinator(options, listener, folder)
+    coordinator = CoordinatorProcess(_coordinator_command(options, listener, folder), listener.fileno())
+    job = Script(
+        command=[options.script, *options.arguments],
+        run_id=options.run_id,
+        node=options.node,
+        host=host,
+        coordinator=(host, port),
+        secret=os.environ[SECRET_VARIABLE],
+        world_size=options.workers,
+        local_workers=options.workers,
+        first_rank=0,
+        streams=options.streams,
+        limits=_limits(options),
+        master_port=port,
+        forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
+        sigterm_notice=options.drain_on_sigterm,
+        watch=watch.from_options(options),
+        private_descriptors=[listener.fileno()],
+    )
+    status = 1
     try:
-        agent = NodeAgent(
-            Script(
-                command=[options.script, *options.arguments],
-                run_id=options.run_id,
-                node=options.node,
-                host=host,
-                coordinator=(host, port),
-                secret=os.environ[SECRET_VARIABLE],
-                world_size=options.workers,
-                local_workers=options.workers,
-                first_rank=0,
-                streams=options.streams,
-                limits=limits,
-                master_port=port,
-                forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
-                sigterm_notice=options.drain_on_sigterm,
-                watch=watch.from_options(options),
-                private_descriptors=[listener.fileno()],
-            ),
-            options.spares,
-        )
-        status = agent.run()
-        return max(status, coordinator.wait(30))
+        status = NodeAgent(job, options.spares, coordinator).run()
     except OSError as error:
         raise Usage(f"the coordinator at {format_address((host, port))} does not answer: {error}") from error
     finally:
-        if coordinator.poll() is None:
-            coordinator.terminate()
-            coordinator.wait(10)
+        final = coordinator.close(30 if status == 0 else 20)
+    return 0 if status == final == 0 else 1
 
 
-def _start_coordinator(options: argparse.Namespace, listener: socket.socket, folder: Path) -> subprocess.Popen[bytes]:
-    """The coordinator inherits the listening socket, so that a restarted one has the same address."""
+def _coordinator_command(options: argparse.Namespace, listener: socket.socket, folder: Path) -> list[str]:
     command = [sys.executable, "-m", "agent", "coordinator", "--fd", str(listener.fileno())]
     command += ["--workers", str(options.workers), "--spares", str(options.spares)]
     command += ["--state-dir", str(folder), "--run-id", options.run_id, "--node", options.node]
@@ -199,10 +194,11 @@ def _start_coordinator(options: argparse.Namespace, listener: socket.socket, fol
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     for limit in fields(Limits):
         command += [f"--{limit.name}-limit", str(getattr(options, f"{limit.name}_limit"))]
-    return subprocess.Popen(command, pass_fds=[listener.fileno()])
+    return command
 
 
 def _coordinate(options: argparse.Namespace) -> int:
+    faults.script.who = "coordinator"
     secret = job_secret()
     workload = {
         "run_id": options.run_id,
@@ -227,7 +223,8 @@ def _coordinate(options: argparse.Namespace) -> int:
     job = Job(options.run_id, options.workers, options.spares, _limits(options))
     listener = socket.socket(fileno=options.fd)
     listener.setblocking(False)
-    return asyncio.run(Coordinator(job, secret, options.state_dir, evidence).run(listener))
+    finished = asyncio.run(Coordinator(job, secret, options.state_dir, evidence).run(listener))
+    return 0 if finished else ABANDONED
 
 
 def _limits(options: argparse.Namespace) -> Limits:

@@ -16,18 +16,20 @@ If its spare is needed for a rank that was lost, the drain waits for another.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.evidence import Evidence
 from agent.incidents import Incident
-from agent.roster import Member, Roster, address_of
+from agent.roster import Member, address_of
+from agent.run_state import RunState
 from agent.wire import Message
 
 STOP_AND_COPY_BELOW = 5.0
 """With less notice than these seconds there is no time to follow the leaving worker."""
+TAKEN_OVER_SECONDS = 60.0
+"""How long a drain that another coordinator began may still wait for a spare."""
 PAUSE_SECONDS = 10.0
 """How long the agreed pause may take to be reached before the epoch is ended in mid-step."""
 MESSAGE_SECONDS = 0.05
@@ -38,7 +40,6 @@ MESSAGE_SECONDS = 0.05
 class Drain:
     """One rank on its way out of one worker."""
 
-    number: int
     member: Member
     rank: int
     incident: Incident
@@ -58,15 +59,6 @@ class Drain:
 
 
 @dataclass
-class Situation:
-    """What the coordinator knows of the run now."""
-
-    running: bool
-    committed: int
-    step_seconds: float | None
-
-
-@dataclass
 class Pause:
     """All workers stand still after `version`."""
 
@@ -78,11 +70,10 @@ class Pause:
 class Drains:
     """All drains of a run. The coordinator calls `advance` often, and tells what happens to members."""
 
-    def __init__(
-        self, roster: Roster, evidence: Evidence, opened: dict[int, Incident], say: Callable[[str], None]
-    ) -> None:
-        """`opened`: the incidents under recovery, by rank; a drain enters its own when the move begins."""
-        self._roster, self._evidence, self._opened, self._say = roster, evidence, opened, say
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._roster, self._evidence, self._say = state.roster, state.evidence, state.say
+        state.roster.on_request = self._answer
         self._drains: list[Drain] = []
         self._pause: Pause | None = None
         self.nodes: set[str] = set()
@@ -90,9 +81,33 @@ class Drains:
 
     # Requests ------------------------------------------------------------------------------------------------
 
-    def request(self, message: Message, situation: Situation) -> Message:
-        """Begin to drain `ranks`, `workers` or a `node`. The answer says which incidents follow, or why not."""
-        if not situation.running and not situation.committed:
+    def ask(self, message: Message) -> Message:
+        """A person, a scheduler or GPU health asks. The answer says which incidents follow, or why not."""
+        if message["kind"] == "preventive":
+            for member in self._roster.spares():
+                if member.worker in message.get("workers", []):
+                    # There is no point in a spare on a GPU that fails.
+                    self._state.lose(
+                        member, message["signal"], {"how": "its GPU is about to fail", **message["detail"]}
+                    )
+        answer = self._request(message)
+        if answer["type"] == "refused" and not answer["again"]:
+            self._say(f"no drain: {answer['reason']}")
+        self._roster.changed.set()
+        return answer
+
+    def _answer(self, message: Message) -> Message:
+        """What the command line asks."""
+        match message["type"]:
+            case "drain":
+                return self.ask(message)
+            case "drain_status":
+                return self._status(message["incidents"])
+        return {"type": "unknown"}
+
+    def _request(self, message: Message) -> Message:
+        """Begin to drain `ranks`, `workers` or a `node`."""
+        if not self._state.running and not self._state.committed:
             return _refused("training has not begun yet", again=True)
         chosen = self._chosen(message)
         if not chosen:
@@ -110,7 +125,6 @@ class Drains:
         drains = [running.get(member.worker) or self._begin(member, message) for member in chosen]
         return {
             "type": "accepted",
-            "drains": [drain.number for drain in drains],
             "incidents": [drain.incident.record.incident_id for drain in drains],
         }
 
@@ -139,7 +153,6 @@ class Drains:
             detail=dict(message["detail"]),
         )
         drain = Drain(
-            number=len(self._drains),
             member=member,
             rank=member.rank,
             incident=incident,
@@ -148,13 +161,14 @@ class Drains:
             gives_up=time.monotonic() + notice if message["kind"] == "planned" else None,
         )
         self._drains.append(drain)
+        self._state.remember(incident)
         self._evidence.detected(incident)
         self._say(f"rank {drain.rank} leaves {member.worker} on {member.node} ({message['kind']}: {message['signal']})")
         return drain
 
-    def status(self, numbers: Sequence[int]) -> Message:
+    def _status(self, incidents: Sequence[str]) -> Message:
         """What has become of drains; the coordinator's answer to `agent drain`."""
-        found = [self._drains[number] for number in numbers if 0 <= number < len(self._drains)]
+        found = [each for each in self._drains if each.incident.record.incident_id in incidents]
         stages = [{"rank": each.rank, "stage": each.stage, "reason": each.reason} for each in found]
         return {"type": "drains", "drains": stages, "over": all(each.over for each in found)}
 
@@ -165,33 +179,33 @@ class Drains:
         """Whether any drain needs `advance`."""
         return any(not drain.over for drain in self._drains)
 
-    def advance(self, situation: Situation) -> None:
-        """Take every drain as far as it can go now. Training must be running."""
+    def advance(self) -> None:
+        """Take every drain as far as it can go now."""
         if not self.pending:
             return
         self._settle()
-        if not situation.running:
+        if not self._state.running:
             return
         now = time.monotonic()
         for drain in self._drains:
             if drain.spare is not None and drain.spare.rank is not None and drain.stage in ("shadowing", "ready"):
                 drain.spare, drain.stage = None, "waiting"  # it took another rank
             if drain.stage == "waiting":
-                self._find_spare(drain, situation, now)
+                self._find_spare(drain, now)
             if drain.stage == "shadowing" and now > drain.due:
                 self._give_up_following(drain, "the copy was not complete in time")
         if self._pause is None:
-            self._agree_on_pause(situation, now)
+            self._agree_on_pause(now)
         elif self._paused() or now > self._pause.until:
             self._move()
 
-    def _find_spare(self, drain: Drain, situation: Situation, now: float) -> None:
+    def _find_spare(self, drain: Drain, now: float) -> None:
         free = self.free()
         if not free:
             if drain.gives_up is not None and now > drain.gives_up:
                 self._fail(drain, "no spare came")
             return
-        if drain.follow and situation.committed == 0:
+        if drain.follow and self._state.committed == 0:
             return  # there is no optimizer state to follow yet
         drain.spare = free[0]
         drain.stage = "ready"
@@ -205,15 +219,15 @@ class Drains:
         drain.incident.attempt_ended("stop-and-copy", reason)
         self._say(f"rank {drain.rank} stops and copies: {reason}")
 
-    def _agree_on_pause(self, situation: Situation, now: float) -> None:
+    def _agree_on_pause(self, now: float) -> None:
         drains = [drain for drain in self._drains if not drain.over]
         ready = [drain for drain in drains if drain.stage == "ready"]
         if not ready or any(drain.stage == "shadowing" for drain in drains):
             return
-        usual = situation.step_seconds or 0.1
-        version = situation.committed + 2 + int(MESSAGE_SECONDS / max(usual, 0.001))
+        usual = self._state.usual_step() or 0.1
+        version = self._state.committed + 2 + int(MESSAGE_SECONDS / max(usual, 0.001))
         last = int(self._roster.active()[0].facts["total"]) - 1
-        if situation.committed >= last:
+        if self._state.committed >= last:
             return
         for drain in ready:
             drain.stage = "pausing"
@@ -232,7 +246,8 @@ class Drains:
             if drain.stage == "pausing":
                 drain.stage = "moving"
                 drain.member.leaving = True
-                self._opened[drain.rank] = drain.incident
+                self._state.incidents[drain.rank] = drain.incident
+                self._state.remember(drain.incident)
 
     def _settle(self) -> None:
         for drain in self._drains:
@@ -244,6 +259,7 @@ class Drains:
     def _fail(self, drain: Drain, reason: str) -> None:
         drain.stage, drain.reason = "failed", reason
         drain.incident.abandoned(reason)
+        self._state.wal.append({"kind": "closed", "rank": drain.rank})
         self._evidence.resolved(drain.incident)
         self._say(f"rank {drain.rank} stays with {drain.member.worker}: {reason}")
 
@@ -289,11 +305,22 @@ class Drains:
         for drain in self._drains:
             if drain.stage == "moving" and drain.member.alive and not self._holder_is_there(drain):
                 drain.member.leaving = False
-                self._opened.pop(drain.rank, None)
+                del self._state.incidents[drain.rank]
                 drain.stage, drain.spare, freed = "waiting", None, True
                 drain.incident.attempt_ended("postponed", "its spare was needed for a rank that was lost")
                 self._evidence.amended(drain.incident)
         return freed
+
+    def take_over(self) -> bool:
+        """Go on with the drains of an earlier coordinator, without following. Whether there were any."""
+        now = time.monotonic()
+        for rank, incident in list(self._state.incidents.items()):
+            member = self._roster.members.get(incident.lost)
+            if incident.record.kind != "unplanned" and member is not None and member.alive and member.rank == rank:
+                del self._state.incidents[rank]
+                gives_up = None if incident.record.kind == "preventive" else now + TAKEN_OVER_SECONDS
+                self._drains.append(Drain(member, rank, incident, False, now, gives_up))
+        return bool(self._drains)
 
     def epoch_ended(self) -> None:
         """The epoch ended before the agreed pause was reached."""

@@ -26,6 +26,11 @@ class Evidence:
         self._reporter, self._online = reporter, online
         self._thread = ThreadPoolExecutor(1, "agent-evidence")
 
+    def describe(self, *, strategy: str, replicas: int) -> None:
+        """How the run trains, as its workers say: `ddp`, `hsdp` or `fsdp`, and how many replica groups."""
+        if self._reporter is not None:
+            self._reporter.workload |= {"strategy": strategy, "replicas": replicas}
+
     def detected(self, incident: Incident) -> None:
         self._state("detected", incident)
 

@@ -8,9 +8,10 @@
     kill:who=spare,point=receive,progress=0.5
 
 Keys: `rank`, `step` (the one being computed, from 1), `point`, `bucket`, `progress` (fires once it is reached),
-`who` (`worker`, default, `spare` = a process that was started as a spare, or `any`), `delay_ms`. Each fault fires
-once in a run: a marker in `YOCO_FAULTS_DIR` sees to that. Points: rehearsal, draw, step, forward, backward,
-reduce, gate, exchange, doubt, apply, inside, applied, boundary, serve, receive, form, ready, corrupt, end.
+`delay_ms`, `who` (`worker`, default; `spare` = a process that was started as a spare; `coordinator`; `any`). Each
+fault fires once in a run: a marker in `YOCO_FAULTS_DIR` sees to that. Points: rehearsal, draw, step, forward,
+backward, reduce, gate, exchange, doubt, apply, inside, applied, boundary, serve, receive, form, ready, corrupt,
+end; in the coordinator: fence, quiesce, plan, planned, sent, all-ready, resume, resumed, committed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +29,10 @@ from torch._C import _distributed_c10d as c10d
 from agent.wire import own_sockets
 
 Tensor = torch.Tensor
+
+
+WHOLE = ""
+"""The partition of all ranks in one row."""
 
 
 class OwnedWork(c10d.Work):
@@ -58,13 +62,33 @@ class OwnedWork(c10d.Work):
 class Members:
     """The gloo group of one epoch, and the sockets that it opened."""
 
-    def __init__(self, store: c10d.Store, rank: int, size: int, timeout: float) -> None:
-        """Connects to every other member. Raises RuntimeError after `timeout` seconds."""
+    def __init__(
+        self,
+        store: c10d.Store,
+        rank: int,
+        size: int,
+        timeout: float,
+        partitions: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    ) -> None:
+        """Connects to every other member. Raises RuntimeError after `timeout` seconds.
+
+        `partitions` name ways to divide the ranks into rows; each gets one more group, of this rank's row.
+        """
         self.rank = rank
-        before = set(_socket_inodes())
-        self.gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout))
-        self._inodes = self._opened_since(before, connected=size - 1)
+        self._inodes: set[int] = set()
         self.works: list[Any] = []
+        self.parts = {WHOLE: self._connect(store, rank, size, timeout)}
+        for name, rows in (partitions or {}).items():
+            number, row = next(item for item in enumerate(rows) if rank in item[1])
+            part = c10d.PrefixStore(f"{name}-{number}", store)
+            self.parts[name] = self._connect(part, row.index(rank), len(row), timeout)
+
+    def _connect(self, store: c10d.Store, rank: int, size: int, timeout: float) -> Any:
+        before = set(_socket_inodes())
+        gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout))
+        if size > 1:
+            self._inodes |= self._opened_since(before, connected=size - 1)
+        return gloo
 
     @staticmethod
     def _opened_since(before: set[int], connected: int) -> set[int]:
@@ -78,7 +102,8 @@ class Members:
 
     def set_timeout(self, seconds: float) -> None:
         """Bounds every later collective: the last line of defence behind `cut`."""
-        self.gloo._set_default_timeout(timedelta(seconds=seconds))
+        for gloo in self.parts.values():
+            gloo._set_default_timeout(timedelta(seconds=seconds))
 
     def shut_sockets(self) -> None:
         """Unblock every member: gloo on both ends sees its connections end.
@@ -117,8 +142,12 @@ class LiveGroup(dist.ProcessGroup):
         self._members: Members | None = None
         self._pending: set[OwnedWork] = set()
         self._graveyard: list[Members] = []
+        self.issued = 0
+        """Collectives begun since the members were installed."""
         self.failed = False
         """Whether a collective since the last `begin_step` failed or was cut."""
+        self.partitions: dict[str, list[list[int]]] = {}
+        """Ways to divide the ranks into rows, each with a group of its own (see `agent.mesh`)."""
         self.on_break: Callable[[str], None] = lambda reason: None
         """Called from any thread when a collective fails without `cut` having been called."""
 
@@ -130,7 +159,12 @@ class LiveGroup(dist.ProcessGroup):
         self._bury_dead()
         with self._lock:
             self._members, self._rank, self._state = members, members.rank, "formed"
-            self.failed = False
+            self.failed, self.issued = False, 0
+
+    @property
+    def formed(self) -> bool:
+        """Whether collectives now run between members."""
+        return self._state == "formed"
 
     def begin_step(self) -> None:
         """Forget the failures of earlier steps, unless the group is still broken."""
@@ -174,41 +208,65 @@ class LiveGroup(dist.ProcessGroup):
 
     # Collectives -----------------------------------------------------------------------------------
 
-    def _issue(self, name: str, result: Any, start: Callable[[Any], Any], alone: Callable[[], None]) -> OwnedWork:
+    def _issue(
+        self,
+        name: str,
+        result: Any,
+        start: Callable[[Any], Any],
+        alone: Callable[[], None],
+        *,
+        finish: Callable[[], None] = lambda: None,
+        part: str = WHOLE,
+    ) -> OwnedWork:
+        """Begin a collective: `start` on the group of `part` if the members are connected, else `alone`.
+
+        `finish` runs once gloo has succeeded, before the completion; never after a cut.
+        """
         work = OwnedWork(result)
         with self._lock:
             members = self._members
             if self._state == "formed" and not self.failed and members is not None:
                 self._pending.add(work)
+                self.issued += 1
             else:
-                if self._state == "loopback":
-                    alone()
-                else:
-                    self.failed = True
+                self.failed = self._state != "loopback"
+                alone()  # a broken step's results count for nothing, but finite ones surprise no script
                 work.complete()
                 return work
         try:
-            inner = start(members.gloo)
+            inner = start(members.parts[part])
             members.works.append(inner)
-            inner.get_future().add_done_callback(lambda future: self._settle(name, members, work, future))
+            inner.get_future().add_done_callback(lambda future: self._settle(name, members, work, future, finish))
         except RuntimeError as error:
             self._fail(name, members, error)
         if len(members.works) > 64:
             members.is_idle()
         return work
 
-    def _settle(self, name: str, members: Members, work: OwnedWork, future: torch.futures.Future[Any]) -> None:
+    def _settle(
+        self,
+        name: str,
+        members: Members,
+        work: OwnedWork,
+        future: torch.futures.Future[Any],
+        finish: Callable[[], None],
+    ) -> None:
         try:
             future.value()
         except Exception as error:  # gloo raises RuntimeError subclasses and plain ones, by version
             self._fail(name, members, error)
         with self._lock:
+            waited_for = work in self._pending
             self._pending.discard(work)
+        if waited_for:
+            finish()
         work.complete()
 
     def _fail(self, name: str, members: Members, error: Exception) -> None:
         if self._break(members):
-            self.on_break(f"{name}: {str(error).splitlines()[0]}")
+            # gloo begins with its source line in brackets and ends with advice
+            reason = str(error).splitlines()[0].partition("] ")[2].partition(". ")[0] or str(error)
+            self.on_break(f"{name}: {reason}")
 
     def reduce_bucket(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
         """Sum a DDP bucket over the members, in place; the future's value is the bucket."""
@@ -241,16 +299,61 @@ class LiveGroup(dist.ProcessGroup):
         return self._issue("allgather", output, lambda gloo: gloo._allgather_base(output, value, opts), alone)
 
     def _reduce_scatter_base(self, output: Tensor, value: Tensor, opts: Any = None) -> OwnedWork:
-        opts = opts or c10d.ReduceScatterOptions()
+        """Made of an exchange and a local sum in rank order: gloo's own has no future to wait on."""
+        average = opts is not None and opts.reduceOp == c10d.ReduceOp.AVG
+        if not average and opts is not None and opts.reduceOp != c10d.ReduceOp.SUM:
+            raise ValueError(f"reduce-scatter with {opts.reduceOp} is not supported; use SUM or AVG")
+        value = value.contiguous()
+        received = torch.empty_like(value)
+        parts = received.view(self._size, *output.shape)
+
+        def add() -> None:
+            output.copy_(parts[0])
+            for part in parts[1:]:
+                output.add_(part)
+            if average:
+                output.div_(self._size)
 
         def alone() -> None:
             output.copy_(value.view(self._size, *output.shape)[max(self._rank, 0)])
 
-        return self._issue("reduce_scatter", output, lambda gloo: gloo._reduce_scatter_base(output, value, opts), alone)
+        def start(gloo: Any) -> Any:
+            return gloo.alltoall_base(received, value, [], [], c10d.AllToAllOptions())
+
+        return self._issue("reduce_scatter", output, start, alone, finish=add)
+
+    all_gather_single, reduce_scatter_single = _allgather_base, _reduce_scatter_base
+    """The names under which torch.distributed calls them from 2.13 on."""
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], values: list[Tensor], opts: Any = None) -> OwnedWork:
+        return _last([self._allgather_base(*pair, opts) for pair in zip(outputs, values, strict=True)])
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], values: list[Tensor], opts: Any = None
+    ) -> OwnedWork:
+        return _last([self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, values, strict=True)])
+
+    def alltoall_base(
+        self, output: Tensor, value: Tensor, output_sizes: list[int], value_sizes: list[int], opts: Any = None
+    ) -> OwnedWork:
+        opts = opts or c10d.AllToAllOptions()
+        return self._issue(
+            "alltoall",
+            output,
+            lambda gloo: gloo.alltoall_base(output, value, output_sizes, value_sizes, opts),
+            lambda: None,
+        )
 
     def barrier(self, opts: Any = None) -> OwnedWork:
         opts = opts or c10d.BarrierOptions()
         return self._issue("barrier", None, lambda gloo: gloo.barrier(opts), lambda: None)
+
+    def new_group(self, ranks: list[int], **_: Any) -> dist.ProcessGroup | None:
+        """What `dist.new_group` and `init_device_mesh` call. Raises RuntimeError: see `agent.mesh`."""
+        raise RuntimeError(
+            "groups of some of the ranks must come from the agent, or a replaced worker would be missing from "
+            "them; use `mesh = agent.mesh(replicas=...)` instead of init_device_mesh or new_group"
+        )
 
     # What c10d asks of a group -----------------------------------------------------------------------
 
@@ -295,6 +398,12 @@ def make_default_group(rank: int, size: int) -> LiveGroup:
     group = made[-1]
     group._rank = rank
     return group
+
+
+def _last(works: list[OwnedWork]) -> OwnedWork:
+    for work in works[:-1]:
+        work.wait()
+    return works[-1]
 
 
 def _socket_inodes() -> dict[int, int]:

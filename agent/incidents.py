@@ -45,7 +45,7 @@ class Incident:
             incident_id=new_incident_id(),
             kind=kind,
             trigger=Trigger(signal=signal, xid=xid, detail=detail),
-            where=Where(node=node, rank=rank, gpu_uuid=gpu_uuid),
+            where=Where(node=node, rank=rank if rank >= 0 else None, gpu_uuid=gpu_uuid),
             phases=Phases(started_at=started_at, detected_at=detected_at),
             root_event_id=root_event_id,
         )
@@ -124,7 +124,7 @@ class Incident:
         self.record = replace(
             self.record,
             progress=replace(progress, first_step_after=version, samples_after=samples, samples_per_step=per_step),
-            resolution="live_migration",
+            resolution="live_migration" if self.rank >= 0 else "path_failover",
         )
         self.attempt_ended("resumed")
 
@@ -132,6 +132,33 @@ class Incident:
         """Training cannot go on."""
         self.attempt_ended("abandoned", reason)
         self.record = replace(self.record, resolution="abandoned")
+
+    def to_record(self) -> dict[str, Any]:
+        """For the coordinator's log."""
+        return {"rank": self.rank, "lost": self.lost, "holder": self.holder, "record": self.record.payload()}
+
+    @classmethod
+    def from_record(cls, logged: dict[str, Any]) -> Incident:
+        """The inverse of `to_record`."""
+        incident = cls.__new__(cls)
+        incident.rank, incident.lost, incident.holder = logged["rank"], logged["lost"], logged["holder"]
+        facts = logged["record"]
+        times = {name: text and datetime.fromisoformat(text) for name, text in facts["phases"].items()}
+        progress, state, spare = facts["progress"], facts["state"], facts["spare"]
+        incident.record = IncidentRecord(
+            **{name: facts[name] for name in ("incident_id", "kind", "resolution", "root_event_id")},
+            trigger=Trigger(**facts["trigger"]),
+            where=Where(**facts["where"]),
+            phases=Phases(**times),
+            progress=progress and Progress(**progress),
+            state=state and State(**state),
+            spare=spare and Spare(**spare),
+            attempts=tuple(
+                Attempt(datetime.fromisoformat(each["at"]), each["outcome"], each["reason"])
+                for each in facts["attempts"]
+            ),
+        )
+        return incident
 
     def _phases(self, **times: datetime) -> None:
         self.record = replace(self.record, phases=replace(self.record.phases, **times))

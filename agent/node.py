@@ -17,12 +17,14 @@ from pathlib import Path
 from agent.planned import on_sigterm, sigterm_request
 from agent.process import Watched, describe_exit, fork, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
+from agent.supervisor import CoordinatorProcess
 from agent.watch import Watch, watch_gpus
 from agent.wire import Address, Link, Message, dial, format_address
 
 POLL_SECONDS = 0.005
 _PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent)
 FENCE_SECONDS = 5.0
+PING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class Script:
 class NodeAgent:
     """Runs the workers of this host until the coordinator says that the run is over."""
 
-    def __init__(self, script: Script, spares: int) -> None:
+    def __init__(self, script: Script, spares: int, coordinator: CoordinatorProcess) -> None:
         self._script = script
+        self._coordinator = coordinator
+        self._heard = time.monotonic()
         self._spares = spares
         self._workers: dict[str, Watched] = {}
         self._link: Link | None = None
@@ -71,7 +75,9 @@ class NodeAgent:
         for index in range(self._spares):
             self._start(f"{script.node}-s{index}", None, script.local_workers + index)
         self._connect()
-        threading.Thread(target=self._listen, name="agent-node", daemon=True).start()
+        self._coordinator.watch()
+        for target, name in ((self._listen, "listen"), (self._ping, "ping")):
+            threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
         if script.sigterm_notice is not None:
             leave = {"type": "drain", "node": script.node, **sigterm_request(script.sigterm_notice)}
             # A thread, because the signal may have come while this one holds the lock for sending.
@@ -147,7 +153,9 @@ class NodeAgent:
         while not self._over.is_set():
             try:
                 assert self._link is not None
-                self._obey(self._link.receive())
+                message = self._link.receive()
+                self._heard = time.monotonic()
+                self._obey(message)
             except OSError:
                 if self._over.is_set():
                     return
@@ -156,6 +164,15 @@ class NodeAgent:
                 except OSError as error:
                     self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
+
+    def _ping(self) -> None:
+        """A coordinator that does not answer is replaced."""
+        while not self._over.wait(PING_SECONDS):
+            before = time.monotonic()
+            self._tell({"type": "ping"})
+            if before - self._heard > self._script.limits.heartbeat:
+                self._heard = before
+                self._coordinator.kill()
 
     def _obey(self, message: Message) -> None:
         match message["type"]:

@@ -20,6 +20,8 @@ from agent import control
 from agent.wire import Message
 
 POLL_SECONDS = 0.2
+SILENT_SECONDS = 3.0
+"""A coordinator that answers nothing for so long is gone with its run; a restarted one answers sooner."""
 LATE_SECONDS = 60.0
 """How long after its notice a drain may still be under way before the command stops waiting."""
 
@@ -80,7 +82,7 @@ def _drain_run(options: argparse.Namespace) -> int:
         print(f"agent: refused: {answer.get('reason', 'the coordinator does not know this request')}", file=sys.stderr)
         return 2
     if options.no_wait:
-        print(f"accepted: {len(answer['drains'])} rank(s) will move")
+        print(f"accepted: {len(answer['incidents'])} rank(s) will move")
         return 0
     return _follow(folder, answer, deadline + LATE_SECONDS)
 
@@ -88,11 +90,16 @@ def _drain_run(options: argparse.Namespace) -> int:
 def _follow(folder: Path, accepted: Message, deadline: float) -> int:
     """Tell each stage as it is reached, until the end."""
     told: dict[int, str] = {}
+    answered = time.monotonic()
     while time.monotonic() < deadline:
         try:
-            status = control.ask(folder, {"type": "drain_status", "drains": accepted["drains"]})
+            status = control.ask(folder, {"type": "drain_status", "incidents": accepted["incidents"]})
+            answered = time.monotonic()
         except (control.NoSuchRun, OSError):
-            return _outcome_from_disk(folder, accepted["incidents"])
+            if time.monotonic() - answered > SILENT_SECONDS:
+                return _outcome_from_disk(folder, accepted["incidents"])
+            time.sleep(POLL_SECONDS)
+            continue
         for drain in status["drains"]:
             if told.get(drain["rank"]) != drain["stage"]:
                 told[drain["rank"]] = drain["stage"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,30 @@ class Survivor:
 
 
 @dataclass(frozen=True)
+class Sharding:
+    """Which part of the state each rank holds."""
+
+    parts: tuple[int, ...]
+    """By rank; ranks of the same part hold identical copies of it."""
+    copied: bool = False
+    """Each rank also keeps a copy of the part of the rank before it (see `agent.redundancy`)."""
+
+    @classmethod
+    def none(cls, world_size: int) -> Sharding:
+        """Every rank holds everything."""
+        return cls((0,) * world_size)
+
+    def before(self, rank: int) -> int:
+        """The rank whose part `rank` keeps a copy of."""
+        return (rank - 1) % len(self.parts)
+
+
+Part = Literal["own", "copy"]
+Holder = tuple[str, Part]
+"""A worker, and whether it holds the state as its own or as the copy of another rank's."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """The next epoch: its version, its members, and who must receive the state."""
 
@@ -27,7 +52,11 @@ class Plan:
     targets: dict[str, int]
     """Spares to be promoted, with the rank that each takes."""
     sources: tuple[str, ...]
-    """Workers that hold the state of `version`, best first."""
+    """Workers that stand at `version`, best first."""
+    holders: dict[str, tuple[Holder, ...]]
+    """Who can send each target its state, best first."""
+    copies: dict[str, tuple[Holder, ...]]
+    """Who can send each member the state that it must keep a copy of, if it has none."""
 
 
 class NeedSpares(Exception):
@@ -56,6 +85,7 @@ def make_plan(
     world_size: int,
     *,
     distrusted: frozenset[str] = frozenset(),
+    sharding: Sharding | None = None,
 ) -> Plan:
     """The next epoch from what the survivors report.
 
@@ -72,22 +102,64 @@ def make_plan(
         behind = version - survivor.version
         if behind > 1 or (behind == 1 and not survivor.prepared):
             raise OutOfStep(survivor.worker, f"at step {survivor.version} without the gradients of step {version}")
+    sharding = sharding or Sharding.none(world_size)
+    ordered = sorted(
+        survivors, key=lambda each: (each.worker in distrusted, each.version != version, not each.leaving, -each.rank)
+    )
+    for rank in range(world_size):
+        if not _holders(rank, ordered, sharding):
+            raise StateLost(f"every worker that held rank {rank}'s part of the state is gone")
     ranks = {survivor.worker: survivor.rank for survivor in survivors if not survivor.leaving}
     vacant = sorted(set(range(world_size)) - set(ranks.values()))
     if len(vacant) > len(spares):
         raise NeedSpares(len(vacant) - len(spares))
     targets = dict(zip(spares, vacant, strict=False))
-    current = [survivor for survivor in survivors if survivor.version == version]
-    current.sort(key=lambda survivor: (survivor.worker in distrusted, not survivor.leaving, -survivor.rank))
-    return Plan(version, ranks | targets, targets, tuple(survivor.worker for survivor in current))
+    holders = {worker: _holders(rank, ordered, sharding) for worker, rank in targets.items()}
+    members = ranks | targets
+    copies = {worker: _holders(sharding.before(rank), ordered, sharding) for worker, rank in members.items()}
+    return Plan(
+        version,
+        members,
+        targets,
+        tuple(survivor.worker for survivor in ordered if survivor.version == version),
+        holders,
+        copies if sharding.copied else {},
+    )
 
 
-def first_plan(survivors: Sequence[Survivor], spares: Sequence[str], world_size: int, digests: dict[str, str]) -> Plan:
+def _holders(rank: int, ordered: Sequence[Survivor], sharding: Sharding) -> tuple[Holder, ...]:
+    """Who has the rank's part. A worker in doubt has it too, as soon as it has caught up."""
+    part = sharding.parts[rank]
+    own: list[Holder] = [(each.worker, "own") for each in ordered if sharding.parts[each.rank] == part]
+    if not sharding.copied:
+        return tuple(own)
+    return (*own, *((each.worker, "copy") for each in ordered if sharding.before(each.rank) == rank))
+
+
+def first_plan(
+    survivors: Sequence[Survivor],
+    spares: Sequence[str],
+    world_size: int,
+    digests: dict[str, str],
+    sharding: Sharding | None = None,
+) -> Plan:
     """The first epoch, where the initial states of the workers (`digests`) may differ.
 
-    All begin with the state of the lowest rank; who was initialised alike receives nothing. Raises as `make_plan`.
+    All that hold a part begin with that of the lowest rank; who was initialised alike receives nothing. Raises as
+    `make_plan`.
     """
-    plan = make_plan(survivors, spares, world_size)
-    root = min(survivors, key=lambda survivor: survivor.rank).worker
-    differing = {survivor.worker: survivor.rank for survivor in survivors if digests[survivor.worker] != digests[root]}
-    return Plan(0, plan.ranks, plan.targets | differing, (root,))
+    sharding = sharding or Sharding.none(world_size)
+    plan = make_plan(survivors, spares, world_size, sharding=sharding)
+    roots: dict[int, str] = {}
+    for survivor in sorted(survivors, key=lambda survivor: survivor.rank):
+        roots.setdefault(sharding.parts[survivor.rank], survivor.worker)
+    targets = plan.targets | {
+        survivor.worker: survivor.rank
+        for survivor in survivors
+        if digests[survivor.worker] != digests[roots[sharding.parts[survivor.rank]]]
+    }
+    holders = dict(plan.holders)
+    for worker, rank in targets.items():
+        if sharding.parts[rank] in roots:
+            holders[worker] = ((roots[sharding.parts[rank]], "own"),)
+    return Plan(0, plan.ranks, targets, tuple(roots.values()), holders, plan.copies)

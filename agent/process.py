@@ -156,7 +156,7 @@ class Watched:
         if exiting or state in ("Z", "X", ""):
             self.gone = True
             return "gone"
-        if state in ("T", "t"):
+        if state == "T":  # but not "t", a debugger's stop
             fresh, self.frozen = not self.frozen, True
             return "frozen" if fresh else None
         self.frozen = False

@@ -31,6 +31,8 @@ class Member:
     version: int = 0
     prepared: bool = False
     samples: int = 0
+    issued: int = 0
+    """Collectives begun in its epoch, as of its last heartbeat."""
     stopped_in: int = 0
     """The latest epoch for which it reported that it stands still."""
     ready_in: int = 0
@@ -64,6 +66,8 @@ class Roster:
         self._secret = secret
         self.members: dict[str, Member] = {}
         self.nodes: dict[str, Node] = {}
+        self.excluded: set[str] = set()
+        """Workers that were declared lost, also by an earlier coordinator."""
         self.changed = asyncio.Event()
         self.on_message: Handler = lambda member, message: None
         """A message of a registered worker."""
@@ -140,6 +144,7 @@ class Roster:
         """A worker was started."""
         member = self.members.setdefault(worker, Member(worker, node, rank, rank))
         member.pid = pid
+        member.alive = member.alive and worker not in self.excluded
         return member
 
     async def _serve_worker(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -17,8 +17,8 @@ import torch
 import xxhash
 
 from agent import codec, faults
-from agent.state import Leaf, Registry
-from agent.tap import ALGORITHM, STALL_SECONDS, Layout, optimized, unit_digest, view_of
+from agent.state import Leaf, Registry, optimized
+from agent.tap import ALGORITHM, STALL_SECONDS, Layout, unit_digest, view_of
 from agent.transport import Moved, SourceFailed, bytes_of
 from agent.wire import Address, Link, Message, dial
 
@@ -194,4 +194,6 @@ class ShadowCopy:
         if sent != received:
             raise SourceFailed(f"the state of {self.source.name} arrived with another digest", damaged=True)
         self._registry.received(self._small)
-        self._moved = Moved(self.source.name, self._bytes, sent, received, moved_at, datetime.now(UTC), ALGORITHM)
+        self._moved = Moved(
+            self.source.name, "own", self._bytes, sent, received, moved_at, datetime.now(UTC), ALGORITHM
+        )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from agent import codec
 from agent.history import History
@@ -45,13 +46,20 @@ class Registry:
         self.small = b""
         """The encoded small state as of the last committed step."""
         self._buffers: dict[str, torch.Tensor] = {}
+        self._parameters: list[tuple[str, torch.Tensor]] = []
+
+    def settle(self) -> None:
+        """All models are complete. From here on their parameters are these: FSDP swaps others in while it computes."""
+        self._parameters = [
+            (f"model{index}.{name}", tensor)
+            for index, model in enumerate(self.models)
+            for name, tensor in model.named_parameters()
+        ]
 
     # Tensors -------------------------------------------------------------------------------------------
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for index, model in enumerate(self.models):
-            for name, tensor in model.named_parameters():
-                yield f"model{index}.{name}", tensor
+        yield from self._parameters
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         for index, model in enumerate(self.models):
@@ -61,7 +69,7 @@ class Registry:
     def _moments(self) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Every entry of every optimizer's state: (name, the dict that holds it, its key)."""
         for index, optimizer in enumerate(self.optimizers):
-            for number, parameter in enumerate(_optimized(optimizer)):
+            for number, parameter in enumerate(optimized(optimizer)):
                 state = optimizer.state.get(parameter, {})
                 for key in sorted(state):
                     yield f"optimizer{index}.{number}.{key}", state, key
@@ -71,10 +79,10 @@ class Registry:
 
         Buffers are those of the last boundary: a forward pass may have changed the live ones since.
         """
-        found = [Leaf(name, tensor.detach()) for name, tensor in self.parameters()]
+        found = [Leaf(name, local(tensor)) for name, tensor in self.parameters()]
         found += [Leaf(name, self._buffers.get(name, live).detach()) for name, live in self.buffers()]
         found += [
-            Leaf(name, state[key].detach())
+            Leaf(name, local(state[key]))
             for name, state, key in self._moments()
             if isinstance(state[key], torch.Tensor)
         ]
@@ -101,26 +109,35 @@ class Registry:
             if here is None and name.startswith("optimizer"):
                 index, number, key = name.removeprefix("optimizer").split(".", 2)
                 here = moments.get(name)
-                if here is None or Leaf(name, here).describe() != [name, dtype, shape]:
+                if here is None or Leaf(name, local(here)).describe() != [name, dtype, shape]:
                     here = self._new_moment(int(index), int(number), getattr(torch, dtype), shape)
                 wanted.setdefault((int(index), int(number)), {})[key] = here
-            if here is None or Leaf(name, here).describe() != [name, dtype, shape]:
-                mine = "nothing" if here is None else Leaf(name, here).describe()[1:]
+            if here is None or Leaf(name, local(here)).describe() != [name, dtype, shape]:
+                mine = "nothing" if here is None else Leaf(name, local(here)).describe()[1:]
                 raise StateMismatch(f"the peer has {name} as {dtype} {shape}, this worker has {mine}")
-            leaves.append(Leaf(name, here.detach()))
+            leaves.append(Leaf(name, local(here)))
         if missing := [*models, *buffers]:
             raise StateMismatch(f"this worker has {missing[0]}, which the peer does not have")
         for index, optimizer in enumerate(self.optimizers):
             optimizer.state.clear()
-            for number, parameter in enumerate(_optimized(optimizer)):
+            for number, parameter in enumerate(optimized(optimizer)):
                 if (index, number) in wanted:
                     optimizer.state[parameter] = wanted[index, number]
         return leaves
 
     def _new_moment(self, index: int, number: int, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
-        parameter = _optimized(self.optimizers[index])[number]
+        parameter = optimized(self.optimizers[index])[number]
         device = parameter.device if len(shape) else torch.device("cpu")
-        return torch.zeros(shape, dtype=dtype, device=device)
+        made = torch.zeros(shape, dtype=dtype, device=device)
+        if not shape or not isinstance(parameter, DTensor):
+            return made
+        if list(local(parameter).shape) != shape:
+            raise StateMismatch(
+                f"optimizer {index} keeps state of shape {shape} for a sharded parameter of local shape "
+                f"{list(local(parameter).shape)}; only state that is shaped like its parameter can move"
+            )
+        sharding = {"device_mesh": parameter.device_mesh, "placements": parameter.placements}
+        return DTensor.from_local(made, **sharding, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
     # Small state -----------------------------------------------------------------------------------------
 
@@ -151,7 +168,7 @@ class Registry:
         for name, value in small["scalars"].items():
             index, number, key = name.removeprefix("optimizer").split(".", 2)
             optimizer = self.optimizers[int(index)]
-            optimizer.state[_optimized(optimizer)[int(number)]][key] = value
+            optimizer.state[optimized(optimizer)[int(number)]][key] = value
         for name, thing in self.replicated.items():
             thing.load_state_dict(small["objects"][name])
         for name, live in self.buffers():
@@ -193,7 +210,14 @@ class Rehearsal:
                 optimizer.state.clear()
 
 
-def _optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor that lies in this process: of a sharded one, this rank's part."""
+    plain = tensor.detach()
+    return plain.to_local() if isinstance(plain, DTensor) else plain
+
+
+def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The optimizer's parameters, in order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 

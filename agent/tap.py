@@ -26,7 +26,7 @@ import torch
 import xxhash
 
 from agent import codec, faults
-from agent.state import Leaf, Registry
+from agent.state import Leaf, Registry, optimized
 from agent.transport import bytes_of
 from agent.wire import Link, Message
 
@@ -58,11 +58,6 @@ def why_unfit(registry: Registry) -> str | None:
     if any(not isinstance(value, torch.Tensor) for state in states for value in state.values()):
         return "the optimizer keeps state that is no tensor"
     return None
-
-
-def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The parameters of an optimizer, by number."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 class Layout:

@@ -40,9 +40,9 @@ _ATTEMPTS = 3
 class SourceFailed(ConnectionError):
     """A peer could not deliver the state; `damaged` if what it sent did not match its digests."""
 
-    def __init__(self, message: str, damaged: bool = False) -> None:
+    def __init__(self, message: str, damaged: bool = False, source: str = "") -> None:
         super().__init__(message)
-        self.damaged = damaged
+        self.damaged, self.source = damaged, source
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Moved:
     """A completed and verified transfer."""
 
     source: str
+    part: str
     bytes: int
     digest_sent: str
     digest_received: str
@@ -106,6 +107,8 @@ class Segments:
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor."""
+    if not tensor.numel():
+        return memoryview(b"")  # the last shards of a small parameter
     array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return memoryview(array).cast("B")
 
@@ -170,12 +173,16 @@ def _send_all(sock: socket.socket, pieces: list[memoryview]) -> None:
 
 
 class Transfer:
-    """Receives the state of `version` into `registry` from the first of `sources` that can deliver it."""
+    """Receives the state of `version` into `registry` from the first of `sources` that can deliver it.
+
+    A source is a worker's name, its address, and which of its states to ask for: its `own`, or the `copy` that it
+    keeps of another rank's.
+    """
 
     def __init__(
         self,
         registry: Registry,
-        sources: Sequence[tuple[str, Address]],
+        sources: Sequence[tuple[str, Address, str]],
         *,
         secret: bytes,
         epoch: int,
@@ -204,21 +211,21 @@ class Transfer:
     def run(self) -> Moved:
         """Raises SourceFailed if no source could deliver, StateMismatch if the states differ in kind."""
         failure = SourceFailed("no worker holds the state")
-        for name, address in self._sources:
+        for name, address, part in self._sources:
             if self._cancelled:
                 break
             try:
-                return self._from_source(name, address)
+                return self._from_source(name, address, part)
             except SourceFailed as error:
                 failure = error
             except OSError as error:
                 failure = SourceFailed(f"{name} was lost while it sent its state: {error}")
         raise failure
 
-    def _open(self, name: str, address: Address) -> Link:
+    def _open(self, name: str, address: Address, part: str) -> Link:
         link = Link(dial(address, self._secret))
         link.sock.settimeout(STREAM_SECONDS)
-        link.send({"type": "state", "epoch": self._epoch, "version": self._version})
+        link.send({"type": "state", "part": part, "epoch": self._epoch, "version": self._version})
         answer = link.receive()
         if answer["type"] != "offer":
             link.close()
@@ -231,18 +238,18 @@ class Transfer:
             self._segments = Segments(leaves, memoryview(self._small))
         elif json.dumps(self._header) != json.dumps(header):
             link.close()
-            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True)
+            raise SourceFailed(f"{name} holds another kind of state than the first source", damaged=True, source=name)
         return link
 
-    def _from_source(self, name: str, address: Address) -> Moved:
-        first = self._open(name, address)
+    def _from_source(self, name: str, address: Address, part: str) -> Moved:
+        first = self._open(name, address, part)
         assert self._segments is not None
         self._links = links = [first]
         try:
             todo = collections.deque(index for index in range(len(self._segments.parts)) if index not in self._digests)
             width = max(1, min(self._streams, len(todo)))
             for _ in range(width - 1):
-                links.append(self._open(name, address))
+                links.append(self._open(name, address, part))
             if not self._cancelled:
                 self._failure = None
             threads = [threading.Thread(target=self._stream, args=(name, link, todo), daemon=True) for link in links]
@@ -260,10 +267,10 @@ class Transfer:
                 link.close()
         received = root_digest([self._digests[index] for index in range(len(self._segments.parts))])
         if sent != received:
-            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True)
+            raise SourceFailed(f"the state of {name} arrived with another digest", damaged=True, source=name)
         self._segments.write_back()
         self._registry.received(bytes(self._small))
-        return Moved(name, sum(self._segments.sizes), sent, received, moved_at, datetime.now(UTC))
+        return Moved(name, part, sum(self._segments.sizes), sent, received, moved_at, datetime.now(UTC))
 
     def _stream(self, name: str, link: Link, todo: collections.deque[int]) -> None:
         """Receive segments on one stream until none is left."""
@@ -291,7 +298,7 @@ class Transfer:
                     continue
                 damaged[index] += 1
                 if damaged[index] >= _ATTEMPTS:
-                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True)
+                    raise SourceFailed(f"segment {index} of {name} arrived damaged {_ATTEMPTS} times", True, name)
                 todo.append(index)
         except SourceFailed as error:
             self._fail(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ from agent.transport import Moved, Offer, SourceFailed, Transfer
 from agent.wire import Link, Message, admit, dial, parse_address, receive_exactly
 
 HEARTBEAT_SECONDS = 0.5
+OUTGOING_MESSAGES = 1000
 FORM_SECONDS = 20.0
 """How long gloo may take to connect the members; a dead one is noticed earlier by the coordinator."""
 
@@ -52,10 +54,13 @@ class Worker:
         """The coordinator has ended this worker's part."""
         self.promoted = False
         """State was received since the training thread last looked."""
+        self.first_commit: tuple[int, int] | None = None
+        """Version and samples of the first step committed in the current epoch."""
         self._secret = job_secret()
         self._formed: dict[int, Members] = {}
         self._plan_epoch = 0
         self._link: Link | None = None
+        self._outgoing: queue.Queue[Message] = queue.Queue(OUTGOING_MESSAGES)
         self._offer: tuple[tuple[int, int], Offer] | None = None
         self._offer_lock = threading.Lock()
         self._transfer: Transfer | None = None
@@ -63,6 +68,8 @@ class Worker:
         self.tap = Tap(registry)
         self._shadow: ShadowCopy | None = None
         self._hello: Callable[[], Message] = dict
+        self.on_rank: Callable[[int], None] = lambda rank: None
+        """Called before state for a rank is received, on the thread that receives it."""
         self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
         self._listener = socket.create_server((settings.host, 0))
         group.on_break = self._suspect
@@ -75,7 +82,12 @@ class Worker:
         self._connect()
         if self.settings.sigterm_notice is not None:
             on_sigterm(lambda: self._leave(self.settings.sigterm_notice or 0.0))
-        for target, name in ((self._listen, "listen"), (self._serve, "serve"), (self._beat, "beat")):
+        for target, name in (
+            (self._listen, "listen"),
+            (self._serve, "serve"),
+            (self._beat, "beat"),
+            (self._send, "send"),
+        ):
             threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
 
     def _connect(self) -> None:
@@ -108,23 +120,34 @@ class Worker:
             "version": standing.version,
             "prepared": standing.prepared,
             "samples": self.journal.samples,
+            "stopped": self.commit.stopped,
+            "first_commit": self.first_commit,
             "state": [self.settings.host, self._listener.getsockname()[1]],
             "store": [self.settings.host, self._store.port],
             **self._hello(),
         }
 
     def tell(self, message: Message) -> None:
-        """Send to the coordinator; while it is away the message is dropped, the next introduction covers it."""
-        link = self._link
-        if link is not None:
-            with contextlib.suppress(OSError):
-                link.send(message)
+        """Queue for the coordinator; never blocks, because the training thread calls it.
+
+        What cannot be sent is dropped: the introduction to the next coordinator covers it.
+        """
+        with contextlib.suppress(queue.Full):
+            self._outgoing.put_nowait(message)
+
+    def _send(self) -> None:
+        while True:
+            message = self._outgoing.get()
+            link = self._link
+            if link is not None:
+                with contextlib.suppress(OSError):
+                    link.send(message)
 
     def _leave(self, notice: float) -> None:
         """A scheduler wants this place."""
         if self.abandoned:
             os.kill(os.getpid(), signal.SIGTERM)
-        # A thread, because the signal may have come while this one holds the lock for sending.
+        # A thread, because the signal may have come while this one holds the queue's lock.
         message = {"type": "leave", **sigterm_request(notice)}
         threading.Thread(target=self.tell, args=(message,), daemon=True).start()
 
@@ -134,7 +157,7 @@ class Worker:
     def _beat(self) -> None:
         while not self.finished:
             standing = self.commit.standing()
-            self.tell({"type": "beat", "version": standing.version, "phase": standing.phase})
+            self.tell({"type": "beat", "version": standing.version, "issued": self.group.issued})
             time.sleep(HEARTBEAT_SECONDS)
 
     # From the coordinator --------------------------------------------------------------------------------
@@ -179,8 +202,7 @@ class Worker:
                 self.commit.pause_at(message["version"])
             case "shadow":
                 name, (host, port) = message["source"]
-                source = Source(name, (host, port), self._secret)
-                self._shadow = ShadowCopy(self.registry, source, self.tell)
+                self._shadow = ShadowCopy(self.registry, Source(name, (host, port), self._secret), self.tell)
             case "finish":
                 self.finished = True
                 self.commit.resume(sys.maxsize)
@@ -201,6 +223,8 @@ class Worker:
                 moved = self._receive(plan)
                 report |= {
                     "source": moved.source,
+                    "part": moved.part,
+                    "version": plan["version"],
                     "bytes": moved.bytes,
                     "digest_sent": moved.digest_sent,
                     "digest_received": moved.digest_received,
@@ -215,7 +239,8 @@ class Worker:
                 self.rank, self._formed = rank, {epoch: members}
                 faults.at("ready")
         except SourceFailed as error:
-            report = {"type": "failed", "epoch": epoch, "reason": str(error), "damaged": error.damaged}
+            report = {"type": "failed", "epoch": epoch, "reason": str(error)}
+            report |= {"damaged": error.damaged, "source": error.source}
         except Exception as error:  # whatever it was, the coordinator must know and choose another way
             report = {"type": "failed", "epoch": epoch, "reason": f"{type(error).__name__}: {error}"}
         if epoch == self._plan_epoch:
@@ -246,6 +271,7 @@ class Worker:
             self._receiving.release()
 
     def _receive_alone(self, plan: Message) -> Moved:
+        self.on_rank(plan["ranks"][self.settings.worker])
         moved = self._from_shadow(plan) or self._from_peers(plan)
         entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
         self.journal.receive(entries, committed=False)
@@ -259,7 +285,7 @@ class Worker:
         if shadow is None:
             return None
         moved = None
-        if shadow.source.name in [name for name, _ in plan["sources"]]:
+        if shadow.source.name in [name for name, *_ in plan["holders"][self.settings.worker]]:
             moved = shadow.finish(plan["epoch"], plan["version"], FORM_SECONDS / 2)
         if not shadow.close():
             print("agent: a copy cannot be ended; this spare stops", file=sys.stderr, flush=True)
@@ -269,7 +295,7 @@ class Worker:
     def _from_peers(self, plan: Message) -> Moved:
         self._transfer = transfer = Transfer(
             self.registry,
-            [(name, (host, port)) for name, (host, port) in plan["sources"]],
+            [(name, (host, port), part) for name, (host, port), part in plan["holders"][self.settings.worker]],
             secret=self._secret,
             epoch=plan["epoch"],
             version=plan["version"],
@@ -306,7 +332,14 @@ class Worker:
             return False
         self.group.wait_idle(0.2)
         self.group.install(members)
+        self.first_commit = None
         return True
+
+    def committed(self, epoch: int) -> None:
+        """Tell the coordinator that a step is committed and complete. Training thread."""
+        version, samples = self.commit.version, self.journal.samples
+        self.first_commit = self.first_commit or (version, samples)
+        self.tell({"type": "committed", "epoch": epoch, "version": version, "samples": samples})
 
     # Towards peers ---------------------------------------------------------------------------------------
 
@@ -381,7 +414,8 @@ class _Forming:
             # One client for each epoch: a client blocked on a dead member's key must not delay the next.
             client = c10d.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
             store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
-            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS)
+            partitions = worker.group.partitions
+            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS, partitions)
             self._members.set_timeout(worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here
             self._error = error

@@ -188,6 +188,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "yoco.api.schema.payload_schemas",
+        "yoco.api.schema.read_problems",
     ],
     "SERVERS": [{"url": "/"}],
     "ENUM_NAME_OVERRIDES": {

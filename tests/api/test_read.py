@@ -107,7 +107,8 @@ def test_queries_do_not_grow_with_the_page(full: World, name: str) -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_unknown_ids_and_wrong_filters_are_clear(full: World, reader: KeyClient, name: str) -> None:
     assert reader.get(f"/api/v1/{name}/{uuid.uuid4()}").status_code == 404
-    assert reader.get(f"/api/v1/{name}/7").status_code == 404
+    response = reader.get(f"/api/v1/{name}/7")
+    assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json")
     if name != "contracts":
         response = reader.get(f"/api/v1/{name}?contract=nonsense")
         assert response.status_code == 400
@@ -169,3 +170,11 @@ def test_an_id_that_two_contracts_use_must_be_named_with_its_contract(full: Worl
     assert manager.get(address).status_code == 409
     assert manager.get(f"{address}?contract={full.contract.pk}").status_code == 200
     assert manager.get(f"{address}?contract=x").status_code == 404
+
+
+def test_the_export_is_enough_to_recompute_the_year(full: World, reader: KeyClient) -> None:
+    response = reader.get(f"/api/v1/contract-years/{full.year.pk}/export")
+    assert response.status_code == 200
+    assert len(response.json()["incidents"]) == 2
+    assert client_of(full.stranger).get(f"/api/v1/contract-years/{full.year.pk}/export").status_code == 404
+    assert reader.get(f"/api/v1/contract-years/{uuid.uuid4()}/export").status_code == 404

@@ -84,7 +84,6 @@ class Ledger(RuleBasedStateMachine):
         contract = self.world.contract
         Contract.objects.filter(pk=contract.pk).update(ends_on=datetime.date(2030, 3, 1))
         contract.refresh_from_db()
-        GuaranteeTerms.objects.filter(pk=self.world.terms.pk).update(credit_cap_num=2, credit_cap_den=3)
         days = tuple(None if n is None else START.date() + datetime.timedelta(days=n) for n in runs_out)
         self.years: list[ContractYear] = []
         self.terms: list[GuaranteeTerms] = []

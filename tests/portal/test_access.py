@@ -7,6 +7,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.portal.scene import Scene
+from yoco.guarantee.reviews import dispute_raise, exclusion_propose
+from yoco.incidents.models import Dispute, Exclusion
 
 PEOPLE = ["owner", "team_mate", "viewer", "stranger", "anonymous", "account_manager"]
 LOGIN = 302  # anonymous people are sent to sign in
@@ -28,12 +30,20 @@ def nothing(scene: Scene) -> list[Any]:
     return []
 
 
+def organisation(scene: Scene) -> list[Any]:
+    return [scene.world.organisation.pk]
+
+
 def contract(scene: Scene) -> list[Any]:
     return [scene.contract.pk]
 
 
 def year(scene: Scene) -> list[Any]:
     return [scene.contract.pk, scene.closed_year.pk]
+
+
+def statement(scene: Scene) -> list[Any]:
+    return [scene.contract.pk, scene.closed_year.pk, 1]
 
 
 def incident(scene: Scene) -> list[Any]:
@@ -44,17 +54,42 @@ def credit(scene: Scene) -> list[Any]:
     return [scene.credit.pk]
 
 
+def some_exclusion(scene: Scene) -> Exclusion:
+    return Exclusion.objects.first() or exclusion_propose(
+        incident=scene.rolled_back, reason="user_error", note="Killed.", actor=scene.world.account_manager
+    )
+
+
+def some_dispute(scene: Scene) -> Dispute:
+    return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
+
+
 PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
     "portal:settings": (nothing, SIGNED_IN),
+    "portal:organisation": (organisation, OWN),
+    "portal:key_create": (organisation, [200, 403, 403, 404, LOGIN, 403]),
+    "portal:key_revoke": (lambda scene: [scene.world.organisation.pk, scene.world.key.pk], POST_ONLY),
+    "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:year": (year, OWN),
+    "portal:export": (year, OWN),
+    "portal:statement": (statement, OWN),
+    "portal:statement_pdf": (statement, OWN),
+    "portal:statement_json": (statement, OWN),
+    "portal:statement_csv": (statement, OWN),
     "portal:incidents": (year, OWN),
     "portal:incident": (incident, OWN),
+    "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),
+    "portal:dispute_withdraw": (incident, POST_ONLY),
     "portal:credits": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
     "desk:contract": (contract, DESK),
     "desk:credit": (credit, DESK),
+    "desk:exclude": (incident, DESK),
+    "desk:exclusion": (lambda scene: [some_exclusion(scene).pk], DESK),
+    "desk:exclusion_withdraw": (lambda scene: [some_exclusion(scene).pk], DESK),
+    "desk:dispute": (lambda scene: [some_dispute(scene).pk], DESK),
     "desk:credit_step": (lambda scene: [scene.credit.pk, "issue"], MONEY),
     "desk:order_apply": (lambda scene: [scene.order.pk], MONEY),
     "account_login": (nothing, ENTRANCE),

@@ -1,5 +1,5 @@
-"""The three users' main paths in Debian's chromium: both languages, phone and desktop; every page in light and dark has
-no fault that axe-core knows, needs no sideways scrolling, and breaks no Content-Security-Policy (the `page` fixture sees)."""
+"""The users' main paths in Debian's chromium: both languages, phone and desktop; every page in light and dark has
+no fault that axe-core knows, needs no sideways scrolling and breaks no Content-Security-Policy."""
 
 import re
 from collections.abc import Iterator

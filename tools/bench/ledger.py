@@ -126,8 +126,8 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
     ]
     for number in range(1, CONTRACTS):
 
-        def own(original: Any, number: int = number) -> str | None:
-            return str(uuid_of_copy(number, original)) if original else None
+        def own(original: Any, number: int = number) -> str:
+            return str(uuid_of_copy(number, original))
 
         head = GENESIS
         for pk, entry, postings in history:
@@ -136,7 +136,7 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
                 id=own(entry.id),
                 contract=own(entry.contract),
                 statement=own(entry.statement),
-                reverses=own(entry.reverses),
+                reverses=own(entry.reverses) if entry.reverses else None,
                 idempotency_key=f"{entry.idempotency_key}/{number}",
                 previous_hash=head,
             )

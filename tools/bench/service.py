@@ -1,5 +1,5 @@
 """The service's benchmarks."""
 
-from tools.bench import ledger, years
+from tools.bench import ingest, ledger, years
 
-BENCHES = (years.BENCH, ledger.BENCH)
+BENCHES = (years.BENCH, ledger.BENCH, ingest.BENCH)

@@ -4,7 +4,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from django.http import HttpRequest
 
 
-class ClosedSignupAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+class ClosedSignupAdapter(DefaultAccountAdapter):
     """Accounts are made by invitation or by the operator."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:

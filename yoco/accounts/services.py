@@ -134,3 +134,80 @@ def reader_update(*, user: User, **fields: str) -> None:
         raise TypeError(f"Not a setting of a reader: {', '.join(sorted(unknown))}.")
     User.objects.filter(pk=user.pk).update(**fields)
     audit_record(action="reader.updated", actor=user, subject=user, data=dict(fields))
+
+
+@transaction.atomic
+def agent_key_revoke(*, key: AgentKey, actor: User) -> None:
+    """Ends a key at once; what its agents still hold is refused. Raises DomainError if it is revoked already."""
+    if AgentKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()) != 1:
+        raise DomainError(_("This key is revoked already."), code="already_revoked")
+    audit_record(
+        action="key.revoked",
+        actor=actor,
+        subject=key,
+        organisation_id=key.organisation_id,
+        data={"name": key.name, "lookup": key.lookup},
+    )
+
+
+@transaction.atomic
+def member_role_set(*, membership: Membership, role: Role, actor: User) -> None:
+    """Gives a member another role. Raises DomainError if that would leave the organisation without an owner, and if
+    someone who is no owner makes or unmakes one."""
+    held = _members_held(membership)
+    if Role.OWNER in (role, held.role):
+        _owners_decide(held, actor)
+    if held.role == Role.OWNER and role != Role.OWNER:
+        _another_owner(held)
+    Membership.objects.filter(pk=held.pk).update(role=role)
+    audit_record(
+        action="member.role_changed",
+        actor=actor,
+        subject=held,
+        organisation_id=held.organisation_id,
+        data={"user": str(held.user_id), "before": held.role, "role": role.value},
+    )
+
+
+@transaction.atomic
+def member_revoke(*, membership: Membership, actor: User) -> None:
+    """Ends a membership at once. Raises DomainError for the last owner, and if someone who is no owner removes one."""
+    held = _members_held(membership)
+    if held.role == Role.OWNER:
+        _owners_decide(held, actor)
+        _another_owner(held)
+    Membership.objects.filter(pk=held.pk).update(revoked_at=timezone.now())
+    audit_record(
+        action="member.revoked",
+        actor=actor,
+        subject=held,
+        organisation_id=held.organisation_id,
+        data={"user": str(held.user_id), "role": held.role},
+    )
+
+
+def _members_held(membership: Membership) -> Membership:
+    """The live membership, while nobody else changes the organisation's members."""
+    Organisation.objects.select_for_update().get(pk=membership.organisation_id)
+    held = Membership.objects.filter(pk=membership.pk, revoked_at=None).first()
+    if held is None:
+        raise DomainError(_("This membership has ended already."), code="already_revoked")
+    return held
+
+
+def _owners_decide(membership: Membership, actor: User) -> None:
+    mine = Membership.objects.filter(
+        organisation=membership.organisation_id, user=actor, revoked_at=None, role=Role.OWNER
+    )
+    if not mine.exists():
+        raise DomainError(_("Only an owner can make or remove an owner."), code="owners_only")
+
+
+def _another_owner(membership: Membership) -> None:
+    others = Membership.objects.filter(
+        organisation=membership.organisation_id, revoked_at=None, role=Role.OWNER, user__is_active=True
+    ).exclude(pk=membership.pk)
+    if not others.exists():
+        raise DomainError(
+            _("An organisation keeps at least one owner. Make someone else owner first."), code="last_owner"
+        )

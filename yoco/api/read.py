@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django.db.models import Model, QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, OpenApiTypes, extend_schema
+from rest_framework.decorators import action
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +22,7 @@ from yoco.core.problem import DomainError
 from yoco.credits.models import Credit
 from yoco.credits.selectors import credit_balances
 from yoco.guarantee.models import Statement
-from yoco.guarantee.selectors import year_report
+from yoco.guarantee.selectors import year_export, year_report
 from yoco.incidents.models import Incident
 
 
@@ -88,6 +89,12 @@ class ContractYearViewSet(TenantViewSet):
         year = self.get_object()
         context = {**self.get_serializer_context(), "report": year_report(year=year)}  # type: ignore[arg-type]
         return Response(self.get_serializer_class()(year, context=context).data)
+
+    @extend_schema(responses=OpenApiTypes.OBJECT, filters=False)
+    @action(detail=True, pagination_class=None, filterset_class=None)
+    def export(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Everything needed to recompute the share and the verdict; `tools/recompute.py` does."""
+        return Response(year_export(year=self.get_object()))  # type: ignore[arg-type]
 
 
 AMBIGUOUS = "Incidents of several contracts have this id. Name the contract: ?contract=…"

@@ -27,6 +27,18 @@ def payload_schemas(result: dict[str, Any], generator: Any, request: Any, public
     return result
 
 
+def read_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: the errors that every operation for reading shares."""
+    content = {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}
+    for path in result["paths"].values():
+        for method, operation in path.items():
+            if method == "get":
+                for status in (400, 401, 403, 404, 409, 429, 503):
+                    answer = {"description": _PROBLEMS[status], "content": content}
+                    operation["responses"].setdefault(str(status), answer)
+    return result
+
+
 REPORTS = {
     "application/json": {
         "oneOf": [

@@ -6,6 +6,7 @@ from rest_framework.routers import SimpleRouter
 
 from yoco.api.docs import DocsView
 from yoco.api.ingest import HeartbeatsView, ReportsView
+from yoco.api.nothing import NothingView
 from yoco.api.read import ContractViewSet, ContractYearViewSet, CreditViewSet, IncidentViewSet, StatementViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -21,4 +22,5 @@ urlpatterns = [
     path("schema", SpectacularAPIView.as_view(permission_classes=[], authentication_classes=[]), name="api-schema"),
     path("docs", DocsView.as_view(), name="api-docs"),
     path("", include(router.urls)),
+    path("<path:address>", NothingView.as_view()),
 ]

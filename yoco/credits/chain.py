@@ -5,7 +5,7 @@ hash = SHA-256(version byte ‖ UTF-8 of the JSON array that `canonical` returns
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -50,33 +50,44 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def canonical(entry: Entry, lines: Iterable[Line]) -> str:
-    """The JSON array that is hashed: no spaces, text as it is (not \\u-escaped), postings by line."""
-    return json.dumps(
-        [
-            entry.id,
-            entry.contract,
-            entry.sequence,
-            entry.kind,
-            entry.idempotency_key,
-            entry.request_hash,
-            timestamp(entry.effective_at),
-            timestamp(entry.recorded_at),
-            entry.statement,
-            entry.statement_sha256,
-            entry.actor,
-            entry.reason,
-            entry.reverses,
-            entry.previous_hash,
-            [[p.line, p.account, p.currency, p.minor, p.credit, p.order] for p in lines],
-        ],
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    """The JSON array that is hashed: no spaces, text as it is, not escaped, postings by line."""
+    return _encode(_array(entry, lines))
 
 
 def entry_hash(version: int, entry: Entry, lines: Iterable[Line]) -> str:
     """The hash of one transaction, hexadecimal. Raises ValueError for a version this code does not know."""
+    return array_hash(version, _array(entry, lines))
+
+
+def array_hash(version: int, array: Sequence[object]) -> str:
+    """The hash of a transaction that already lies in the hashed form: the fields of `Entry`, then its postings.
+
+    Raises ValueError for a version this code does not know, TypeError for values that are no JSON.
+    """
     if version != VERSION:
         raise ValueError(f"unknown version {version} of the hashed form")
-    return hashlib.sha256(bytes([version]) + canonical(entry, lines).encode()).hexdigest()
+    return hashlib.sha256(bytes([version]) + _encode(array).encode()).hexdigest()
+
+
+def _array(entry: Entry, lines: Iterable[Line]) -> list[object]:
+    return [
+        entry.id,
+        entry.contract,
+        entry.sequence,
+        entry.kind,
+        entry.idempotency_key,
+        entry.request_hash,
+        timestamp(entry.effective_at),
+        timestamp(entry.recorded_at),
+        entry.statement,
+        entry.statement_sha256,
+        entry.actor,
+        entry.reason,
+        entry.reverses,
+        entry.previous_hash,
+        [[p.line, p.account, p.currency, p.minor, p.credit, p.order] for p in lines],
+    ]

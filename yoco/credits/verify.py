@@ -8,18 +8,22 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
 
 from django.db import transaction
 
-from yoco.contracts.models import CreditBase, Order
-from yoco.credits.chain import GENESIS, Entry, Line, entry_hash
-from yoco.credits.models import AccountKind, Credit, CreditState, LedgerTransaction, Posting
+from yoco.contracts.models import CreditBase
+from yoco.credits.chain import GENESIS, array_hash
+from yoco.credits.models import AccountKind, Credit, CreditState, Posting
+from yoco.credits.rows import (
+    HASHED_FIELDS,
+    ROWS_AT_ONCE,
+    StoredPosting,
+    StoredTransaction,
+    orders_stored,
+    statements_stored,
+    transactions_stored,
+)
 from yoco.credits.selectors import credit_minor_of
-
-ROWS_AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,126 +64,54 @@ def ledger_verify(*, contract_id: uuid.UUID | None = None) -> Verification:
     result = Verification()
     sums: dict[tuple[str, str], int] = defaultdict(int)
     orders: dict[str, int] = defaultdict(int)
-    head = ("", 0, GENESIS)
-    statements = _statement_hashes()
-    postings = _postings_by_transaction(contract_id)
-    following = next(postings, None)
-    for row in _transactions(contract_id):
-        entry, version, stored, sealed = row
-        name = f"transaction {entry.id} (contract {entry.contract}, number {entry.sequence})"
-        lines: list[Line] = []
-        if following is not None and following[0] == entry.id:
-            lines = following[1]
-            following = next(postings, None)
-        if head[0] != entry.contract:
-            head = (entry.contract, 0, GENESIS)
-        for reason in _faults(entry, version, stored, sealed, lines, head, statements):
+    contract, sequence, head = "", 0, GENESIS
+    statements = dict(statements_stored())
+    for row, lines in transactions_stored(contract_id):
+        if contract != row.contract:
+            contract, sequence, head = row.contract, 0, GENESIS
+        for reason in _faults(row, lines, sequence + 1, head, statements):
+            name = f"transaction {row.id} (contract {row.contract}, number {row.sequence})"
             result.broken.append(Broken(name, reason))
-        head = (entry.contract, entry.sequence, stored)
-        result.heads[entry.contract] = stored
+        sequence, head = row.sequence, row.hash
+        result.heads[contract] = head
         result.transactions += 1
         result.postings += len(lines)
-        for line in lines:
-            sums[line.credit, line.account] += line.minor
-            if line.order is not None and line.account == AccountKind.APPLIED:
-                orders[line.order] += line.minor
-    if following is not None:
-        result.broken.append(Broken(f"transaction {following[0]}", "has postings but is missing"))
+        for _line, account, _currency, minor, credit, order in lines:
+            sums[credit, account] += minor
+            if order is not None and account == "applied":
+                orders[order] += minor
     if contract_id is None and (strays := Posting.objects.count() - result.postings):
         result.broken.append(Broken("postings", f"{strays} belong to no transaction or account"))
     result.broken += _credits_broken(contract_id, sums, statements)
-    result.broken += _orders_broken(orders)
+    result.broken += _orders_broken(contract_id, orders)
     result.seconds = time.perf_counter() - started
     return result
 
 
-def _statement_hashes() -> dict[str, str]:
-    """The hash of every statement by its id. Loaded apart, because a join would hide what names a missing statement."""
-    statements = Credit._meta.get_field("statement").remote_field.model._default_manager
-    return {str(pk): sha256 for pk, sha256 in statements.values_list("pk", "sha256")}
-
-
-def _transactions(contract_id: uuid.UUID | None) -> Iterator[tuple[Entry, int, str, bool]]:
-    rows = LedgerTransaction.objects.order_by("contract_id", "sequence")
-    if contract_id is not None:
-        rows = rows.filter(contract_id=contract_id)
-    for row in rows.values_list(
-        "id",
-        "contract_id",
-        "sequence",
-        "kind",
-        "idempotency_key",
-        "request_hash",
-        "effective_at",
-        "recorded_at",
-        "statement_id",
-        "statement_sha256",
-        "actor_id",
-        "reason",
-        "reverses_id",
-        "previous_hash",
-        "version",
-        "hash",
-        "seal__transaction_id",
-    ).iterator(chunk_size=ROWS_AT_ONCE):
-        entry = Entry(
-            str(row[0]),
-            str(row[1]),
-            *row[2:8],
-            str(row[8]),
-            row[9],
-            str(row[10]) if row[10] else None,
-            row[11],
-            str(row[12]) if row[12] else None,
-            row[13],
-        )
-        yield entry, row[14], row[15], row[16] is not None
-
-
-def _postings_by_transaction(contract_id: uuid.UUID | None) -> Iterator[tuple[str, list[Line]]]:
-    rows = Posting.objects.order_by("transaction__contract_id", "transaction__sequence", "transaction_id", "line")
-    if contract_id is not None:
-        rows = rows.filter(transaction__contract_id=contract_id)
-    values: Iterator[tuple[Any, ...]] = rows.values_list(
-        "transaction_id", "line", "account__kind", "account__currency", "minor", "credit_id", "order_id"
-    ).iterator(chunk_size=ROWS_AT_ONCE)
-    for transaction_id, group in groupby(values, key=itemgetter(0)):
-        yield (
-            str(transaction_id),
-            [Line(r[1], r[2], r[3], r[4], str(r[5]), str(r[6]) if r[6] else None) for r in group],
-        )
-
-
 def _faults(
-    entry: Entry,
-    version: int,
-    stored: str,
-    sealed: bool,
-    lines: list[Line],
-    head: tuple[str, int, str],
-    statements: dict[str, str],
+    row: StoredTransaction, lines: list[StoredPosting], sequence: int, head: str, statements: dict[str, str]
 ) -> Iterator[str]:
-    """What does not hold in one transaction."""
-    if entry.sequence != head[1] + 1:
-        yield f"expected number {head[1] + 1} of this contract: a row is missing or was inserted"
-    if entry.previous_hash != head[2]:
+    """What does not hold in one transaction that should have this sequence and follow this hash."""
+    if row.sequence != sequence:
+        yield f"expected number {sequence} of this contract: a row is missing or was inserted"
+    if row.previous_hash != head:
         yield "does not name the hash of the transaction before it"
     try:
-        if entry_hash(version, entry, lines) != stored:
+        if array_hash(row.version, [*row[:HASHED_FIELDS], lines]) != row.hash:
             yield "its content does not match its hash"
-    except ValueError as unknown:
-        yield str(unknown)
-    if not sealed:
+    except (TypeError, ValueError) as unreadable:
+        yield f"its content cannot be hashed: {unreadable}"
+    if not row.sealed:
         yield "has no seal"
     if len(lines) < 2:
         yield "has fewer than two postings"
-    totals: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = {}
     for line in lines:
-        totals[line.currency] += line.minor
+        totals[line[2]] = totals.get(line[2], 0) + line[3]
     for currency, total in totals.items():
         if total:
             yield f"its postings in {currency} sum to {total}, not zero"
-    if statements.get(entry.statement) != entry.statement_sha256:
+    if statements.get(row.statement) != row.statement_sha256:
         yield "its statement is missing or has another hash"
 
 
@@ -221,12 +153,12 @@ def _grant_expected(credit: Credit, state: CreditState) -> bool:
     return base is not None and credit_minor_of(terms=credit.terms, base_minor=base) > 0
 
 
-def _orders_broken(paid: dict[str, int]) -> Iterator[Broken]:
+def _orders_broken(contract_id: uuid.UUID | None, paid: dict[str, int]) -> Iterator[Broken]:
     """Orders of which credits pay more than there is, or less than nothing."""
-    amounts = dict(Order.objects.filter(pk__in=list(paid)).values_list("pk", "amount_minor")) if paid else {}
-    for order_id, minor in paid.items():
-        amount = amounts.get(uuid.UUID(order_id))
-        if amount is None:
-            yield Broken(f"order {order_id}", "was paid by credits but is missing")
-        elif not 0 <= minor <= amount:
-            yield Broken(f"order {order_id}", f"was paid {minor} of {amount} by credits")
+    missing = dict(paid)
+    for order, amount in orders_stored(contract_id):
+        minor = missing.pop(order, 0)
+        if not 0 <= minor <= amount:
+            yield Broken(f"order {order}", f"was paid {minor} of {amount} by credits")
+    for order in missing:
+        yield Broken(f"order {order}", "was paid by credits but is missing")

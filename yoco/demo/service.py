@@ -24,7 +24,8 @@ def require_free_port(port: int) -> None:
         except OSError as error:
             raise CommandError(
                 f"Port {port} of 127.0.0.1 is in use. Stop the program that uses it, or choose another port: "
-                f"make demo ARGS='--port {port + 1}'."
+                f"make demo ARGS='--port {port + 1}'.",
+                returncode=2,
             ) from error
 
 

@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from yoco.desk.views import credits, portfolio
+from yoco.desk.views import credits, portfolio, reviews
 
 app_name = "desk"
 
@@ -15,5 +15,9 @@ urlpatterns = [
         credits.credit_step,
         name="credit_step",
     ),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/exclude/", reviews.exclude, name="exclude"),
+    path("exclusions/<uuid:exclusion_id>/", reviews.exclusion, name="exclusion"),
+    path("exclusions/<uuid:exclusion_id>/withdraw/", reviews.exclusion_take_back, name="exclusion_withdraw"),
+    path("disputes/<uuid:dispute_id>/", reviews.dispute, name="dispute"),
     path("orders/<uuid:order_id>/apply/", credits.order_apply, name="order_apply"),
 ]

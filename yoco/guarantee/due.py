@@ -45,5 +45,5 @@ def due_work_do(*, as_of: datetime.datetime) -> Done:
 
 
 def _years(as_of: datetime.datetime) -> int:
-    closing = years_close(as_of=as_of)
-    return sum(map(len, (closing.closing, closing.closed, closing.closed_unguaranteed, closing.restated)))
+    done = years_close(as_of=as_of)
+    return len(done.closing) + len(done.closed) + len(done.closed_unguaranteed) + len(done.restated)

@@ -3,9 +3,10 @@
 Each interval is two-sided at `confidence` for `resolved` of `counted`; without any failure it is (0, 1).
 """
 
-from math import exp, sqrt
+from math import sqrt
 from typing import Literal
 
+import numpy as np
 from scipy.special import betaincinv, betaln, gammaln, ndtri
 
 Method = Literal["wilson", "clopper_pearson", "jeffreys"]
@@ -70,15 +71,17 @@ def chance_of_meeting(resolved: int, counted: int, to_come: int, threshold_num: 
     if needed > to_come:
         return 0.0
     a, b = resolved + 0.5, counted - resolved + 0.5
-    # Sum the shorter tail: up to a million terms, none of which overflows in logarithms.
+    # Sum the shorter tail, in logarithms: a million terms neither overflow nor take long.
     if needed <= to_come - needed:
-        return 1.0 - sum(_beta_binomial(i, to_come, a, b) for i in range(needed))
-    return min(1.0, sum(_beta_binomial(i, to_come, a, b) for i in range(needed, to_come + 1)))
+        return max(0.0, 1.0 - _beta_binomial(range(needed), to_come, a, b))
+    return min(1.0, _beta_binomial(range(needed, to_come + 1), to_come, a, b))
 
 
-def _beta_binomial(i: int, n: int, a: float, b: float) -> float:
+def _beta_binomial(outcomes: range, n: int, a: float, b: float) -> float:
+    """The probability that a beta-binomial variable takes one of these values."""
+    i = np.arange(outcomes.start, outcomes.stop, dtype=np.float64)
     choose = gammaln(n + 1) - gammaln(i + 1) - gammaln(n - i + 1)
-    return exp(float(choose + betaln(i + a, n - i + b) - betaln(a, b)))
+    return float(np.exp(choose + betaln(i + a, n - i + b) - betaln(a, b)).sum())
 
 
 def failures_to_come(counted: int, elapsed_ms: int, remaining_ms: int) -> int:

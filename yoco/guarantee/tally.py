@@ -2,7 +2,7 @@
 
 import datetime
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -52,21 +52,31 @@ class Sums:
     synthetic: bool
 
 
-def year_sums(*, year_id: uuid.UUID, terms: Terms) -> Sums:
-    """Counts units by their leads and adds up waste over all placements of a year: one query, one index."""
-    rows: list[Any] = list(
-        Placement.objects.filter(year_id=year_id)
-        .values("lead", "outcome", "kind", "without_loss")
+def years_sums(*, terms: Mapping[uuid.UUID, Terms]) -> dict[uuid.UUID, Sums]:
+    """Counts units by their leads and adds up waste over all placements of these years, given each year's terms.
+
+    One query, answered from the tally's index alone: nothing but its columns may be named here.
+    """
+    found: list[Any] = list(
+        Placement.objects.filter(year__in=list(terms))
+        .values("year_id", "lead", "outcome", "kind", "without_loss")
         .annotate(
-            n=Count("pk"),
+            n=Count("lead"),
             actual=Sum("waste_actual_ms"),
             counterfactual=Sum("waste_counterfactual_ms"),
             potential=Sum("waste_potential_ms"),
-            estimates=Count("pk", filter=Q(waste_estimated=True)),
-            synthetics=Count("pk", filter=Q(synthetic=True)),
+            estimates=Count("lead", filter=Q(waste_estimated=True)),
+            synthetics=Count("lead", filter=Q(synthetic=True)),
         )
         .order_by()
     )
+    by_year: dict[uuid.UUID, list[Any]] = {year_id: [] for year_id in terms}
+    for row in found:
+        by_year[row["year_id"]].append(row)
+    return {year_id: _sums(rows, terms[year_id]) for year_id, rows in by_year.items()}
+
+
+def _sums(rows: list[Any], terms: Terms) -> Sums:
     counts: dict[str, int] = {}
     for row in rows:
         if row["lead"]:
@@ -86,7 +96,7 @@ def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:
     """The units of several years by outcome, in one query over the tally's index: what a portfolio needs."""
     counts: dict[uuid.UUID, dict[str, int]] = {year.pk: {} for year in years}
     rows = Placement.objects.filter(year__in=list(counts), lead=True).values_list("year_id", "outcome")
-    for year_id, outcome, n in rows.annotate(n=Count("pk")).order_by():
+    for year_id, outcome, n in rows.annotate(n=Count("lead")).order_by():
         counts[year_id][outcome] = n
     return {year_id: Tally(**found) for year_id, found in counts.items()}
 
@@ -115,10 +125,11 @@ def report_compute(
     terms: GuaranteeTerms | None,
     credit: dict[str, Any] | None,
     now: datetime.datetime,
+    sums: Sums | None = None,
 ) -> YearReport:
-    """The report from the placements as they stand."""
+    """The report from the placements as they stand; `sums` spares a query where they are known."""
     rule_terms = rules.terms or DEFAULT_TERMS
-    sums = year_sums(year_id=year.pk, terms=rule_terms)
+    sums = sums or years_sums(terms={year.pk: rule_terms})[year.pk]
     counts = sums.tally
     n, k = counts.n(rule_terms), counts.k
     decided = year_verdict(counts, rules)

@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 from django.db.models import Prefetch, Q, QuerySet
 
 from yoco.accounts.access import visible
-from yoco.accounts.models import User
+from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.clock import milliseconds_between
-from yoco.incidents.models import Incident
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident
 
 PAGE_SIZE = 50
 
@@ -84,6 +84,35 @@ def incidents_page(
         newer_than=str(found[0].public_id) if found and more_newer else "",
         older_than=str(found[-1].public_id) if found and more_older else "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    """What people said of an incident, the latest first."""
+
+    exclusions: list[Exclusion]
+    disputes: list[Dispute]
+
+    @property
+    def dispute_pending(self) -> Dispute | None:
+        """The objection that waits for its decision."""
+        return next((row for row in self.disputes if row.state == Decision.PENDING), None)
+
+
+def reviews_of(*, incident: Incident) -> Reviews:
+    """The exclusions and objections of one incident, with the people in them."""
+    return Reviews(
+        exclusions=list(incident.exclusions.select_related("proposed_by", "decided_by").order_by("-proposed_at")),
+        disputes=list(incident.disputes.select_related("raised_by", "decided_by").order_by("-raised_at")),
+    )
+
+
+def may_object(*, user: User, incident: Incident) -> bool:
+    """A member of the customer's organisation, not an account manager."""
+    if user.is_account_manager:
+        return False
+    mine = visible(Incident.objects.all(), principal=user, organisation="contract__organisation", minimum=Role.MEMBER)
+    return mine.filter(pk=incident.pk).exists()
 
 
 def days_until(*, day: datetime.date, time_zone: str, at: datetime.datetime) -> int:

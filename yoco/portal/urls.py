@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, start, years
+from yoco.portal.views import credits, incidents, organisations, reviews, start, statements, years
 
 app_name = "portal"
 
@@ -10,12 +10,49 @@ urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
     path("settings/", start.settings_page, name="settings"),
+    path("organisations/<uuid:organisation_id>/", organisations.organisation, name="organisation"),
+    path("organisations/<uuid:organisation_id>/keys/new/", organisations.key_create, name="key_create"),
+    path(
+        "organisations/<uuid:organisation_id>/keys/<uuid:key_id>/revoke/", organisations.key_revoke, name="key_revoke"
+    ),
+    path(
+        "organisations/<uuid:organisation_id>/members/<uuid:membership_id>/",
+        organisations.member_change,
+        name="member_change",
+    ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/export.json", statements.export, name="export"),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/",
+        statements.statement_page,
+        name="statement",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.pdf",
+        statements.statement_as_pdf,
+        name="statement_pdf",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.json",
+        statements.statement_as_json,
+        name="statement_json",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>.csv",
+        statements.statement_as_csv,
+        name="statement_csv",
+    ),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/",
         incidents.incident_list,
         name="incidents",
     ),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/", incidents.incident_detail, name="incident"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/", reviews.dispute, name="dispute"),
+    path(
+        "contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/withdraw/",
+        reviews.dispute_take_back,
+        name="dispute_withdraw",
+    ),
 ]

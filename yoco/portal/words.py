@@ -91,3 +91,10 @@ def fact_value(name: str, value: object) -> str:
     if isinstance(value, list):
         return ", ".join(str(PHASE_ENDS.get(member, member)) for member in value)
     return str(value)
+
+
+def threshold_words(num: int, den: int) -> str:
+    """The threshold in per cent, or as the fraction of the terms where per cent would be rounded."""
+    if num * 100 % den == 0:
+        return gettext("%(percent)s %% required") % {"percent": num * 100 // den}
+    return gettext("%(num)s of %(den)s required") % {"num": num, "den": den}

@@ -68,6 +68,13 @@ def when(value: datetime.datetime | None, zone: str = "", seconds: bool = False)
     return format_html('<time datetime="{}">{}{}</time>', machine, text, f" ({zone})" if zone else "")
 
 
+@register.simple_tag
+def when_text(value: datetime.datetime | str, zone: str) -> str:
+    """An instant, also as RFC 3339 text, in an IANA zone that stands beside it; for documents."""
+    at = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+    return format_datetime(at, format="d MMM y, HH:mm", tzinfo=ZoneInfo(zone), locale=reader_locale())
+
+
 @register.filter
 def duration(milliseconds: int | None) -> str:
     """A span of time in its two largest useful units: 3 min 12 s, 4.2 s, 850 ms."""

@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from yoco.contracts.models import YearState
 from yoco.guarantee.models import Outcome, Verdict
+from yoco.incidents.models import Kind
 
 register = template.Library()
 
@@ -54,3 +55,15 @@ def query(current: QueryDict, **changes: Any) -> str:
         else:
             new[name] = str(value)
     return "?" + new.urlencode() if new else "?"
+
+
+@register.simple_tag
+def outcome_word(outcome: str) -> str:
+    """The outcome of an incident as a word, for documents and tables of frozen rows."""
+    return str(Outcome(outcome).label)
+
+
+@register.simple_tag
+def kind_word(kind: str) -> str:
+    """The kind of an incident as a word."""
+    return str(Kind(kind).label)

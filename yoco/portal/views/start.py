@@ -86,4 +86,5 @@ def settings_page(request: HttpRequest) -> HttpResponse:
         with translation.override(form.cleaned_data["language"]):
             messages.success(request, _("Your settings are saved."))
         return redirect(reverse("portal:settings"))
-    return render(request, "portal/settings.html", {"form": form})
+    memberships = user.memberships.filter(revoked_at=None).select_related("organisation").order_by("organisation__name")
+    return render(request, "portal/settings.html", {"section": "settings", "form": form, "memberships": memberships})

@@ -22,7 +22,7 @@ from yoco.incidents.models import Kind
 from yoco.portal.access import year_in_url
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import days_until, years_of
-from yoco.portal.words import verdict_words
+from yoco.portal.words import threshold_words, verdict_words
 
 TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 
@@ -68,13 +68,6 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
     return render(request, "portal/year.html", context)
-
-
-def threshold_words(num: int, den: int) -> str:
-    """The threshold in per cent, or as the fraction of the terms where per cent would be rounded."""
-    if num * 100 % den == 0:
-        return _("%(percent)s %% required") % {"percent": num * 100 // den}
-    return _("%(num)s of %(den)s required") % {"num": num, "den": den}
 
 
 def chance_words(chance: str | None) -> str:

@@ -52,7 +52,9 @@ class Command(BaseCommand):
         if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
             raise CommandError("The demo prints its passwords, so it runs only on SQLite. Unset DATABASE_URL.")
         if options["steps"] < STEPS:
-            raise CommandError(f"The fault falls on step 25 of {STEPS}: --steps must be at least {STEPS}.")
+            raise CommandError(
+                f"The fault falls on step 25 of {STEPS}: --steps must be at least {STEPS}.", returncode=2
+            )
         require_free_port(options["port"])
         folder = Path(settings.BASE_DIR, "build", "demo", timezone.now().strftime("%Y%m%d-%H%M%S"))
         folder.mkdir(parents=True)

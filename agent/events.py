@@ -1,0 +1,169 @@
+"""What members and nodes tell the coordinator, and what their silence means."""
+
+from __future__ import annotations
+
+import time
+
+from agent import faults
+from agent.roster import Member, Node
+from agent.run_state import RunState
+from agent.wire import Message
+
+OWN_PAUSE_SECONDS = 2.0
+"""A gap in the coordinator's own clock after which silence proves nothing (suspended machine, stopped job)."""
+
+
+class Events:
+    """Turns messages into changes of the run's state."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._checked = time.monotonic()
+        roster = state.roster
+        roster.on_message, roster.on_node = self._on_message, self._on_node
+        roster.on_silence, roster.on_node_lost = self._on_silence, self._on_node_lost
+
+    # Members ---------------------------------------------------------------------------------------------
+
+    def _on_message(self, member: Member, message: Message) -> None:
+        state = self._state
+        current = message.get("epoch") == state.epoch
+        match message["type"]:
+            case "beat":
+                member.issued, member.version = message["issued"], message["version"]
+            case "committed" if current and state.running:
+                self._on_committed(message["version"], message["samples"])
+            case "stopped" if current:
+                member.stopped_in = state.epoch
+                member.version, member.prepared = message["version"], message["prepared"]
+                member.samples = message["samples"]
+            case "ready" if current:
+                self._on_ready(member, message)
+            case "failed" if current:
+                if message.get("damaged"):
+                    state.distrusted.add(message["source"])
+                state.disturbance = f"{member.worker}: {message['reason']}"
+            case "suspect" if current and state.running and state.suspected is None:
+                state.suspected = (time.monotonic(), message["reason"], member)
+            case "done":
+                member.done = True
+            case "worker":
+                self._on_introduction(member, message)
+            case "leave":
+                state.drains.ask({"workers": [member.worker], **message})
+        state.drains.heard(member, message)
+
+    def _on_introduction(self, member: Member, hello: Message) -> None:
+        """A worker connects, for the first time or to a restarted coordinator."""
+        state = self._state
+        if hello["rank"] >= 0 and state.epoch:
+            incident = state.incidents.get(hello["rank"])
+            verified = incident is None or incident.holder != member.worker or incident.record.state is not None
+            # A spare whose word that it holds the state never arrived is a spare still.
+            member.rank = hello["rank"] if verified else None
+        if state.running and hello["epoch"] == state.epoch:
+            if hello["stopped"]:
+                member.tell({"type": "resume", "epoch": state.epoch})
+            if hello["first_commit"] is not None:
+                self._on_committed(*hello["first_commit"])
+
+    def _on_ready(self, member: Member, message: Message) -> None:
+        state = self._state
+        member.ready_in = state.epoch
+        if "digest_sent" not in message:
+            return
+        member.facts["digest"] = message["digest_received"]
+        incident = next((each for each in state.incidents.values() if each.holder == member.worker), None)
+        if member.rank is not None or incident is None:
+            return
+        # It holds the verified state: from here on it can replace the source, should that be lost now.
+        source = state.roster.members[message["source"]]
+        member.rank = incident.rank
+        member.version, member.prepared = message["version"], False
+        if message["part"] == "copy":
+            incident.state_moved(message, "redundant_shard")
+        else:
+            incident.state_moved(message, "leaving_worker" if source.leaving else "replica")
+        state.remember(incident)
+
+    def _on_committed(self, version: int, samples: int) -> None:
+        state = self._state
+        if version > state.committed:
+            state.step_committed(version, samples)
+            faults.script.step = version
+            faults.at("committed")
+            state.settle_incidents(version, samples)
+
+    # Nodes -----------------------------------------------------------------------------------------------
+
+    def _on_node(self, node: Node, message: Message) -> None:
+        state = self._state
+        if message["type"] == "ping":
+            node.tell({"type": "pong"})
+            return
+        if message["type"] == "drain":
+            state.drains.ask(message)
+            return
+        member = state.roster.members.get(message["worker"])
+        if member is None:
+            return
+        match message["type"]:
+            case "fenced":
+                state.fencing.discard(member.worker)
+            case "status":
+                self._ended_how(member, message["how"])
+            case "exited":
+                detail = {key: message[key] for key in ("how", "detector", "status")}
+                state.lose(member, message["signal"], detail, message["since_alive"])
+
+    def _ended_how(self, member: Member, how: str) -> None:
+        """The exit status of a worker, which the kernel gives later than the news of its end."""
+        member.facts["how"] = how
+        for incident in self._state.incidents.values():
+            if incident.lost == member.worker and incident.record.kind == "unplanned":
+                incident.ended_how(how)
+
+    # Silence ---------------------------------------------------------------------------------------------
+
+    def _on_silence(self, member: Member, reason: str) -> None:
+        # On a host with a launcher the launcher decides: a connection may end while the process lives.
+        if member.rank is not None and member.node not in self._state.roster.nodes:
+            self._state.lose(member, "heartbeat_lost", {"how": reason})
+
+    def _on_node_lost(self, node: Node) -> None:
+        for member in list(self._state.roster.members.values()):
+            if member.node == node.name and member.alive:
+                self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {node.name} was lost"})
+
+    def check_clocks(self) -> None:
+        """Find members that are silent, and the rank for which all others wait in vain."""
+        state, now = self._state, time.monotonic()
+        paused, self._checked = now - self._checked > OWN_PAUSE_SECONDS, now
+        active = [member for member in state.roster.active() if member.registered]
+        if paused:
+            state.progress_at = now
+            for member in active:
+                member.heard = now
+            return
+        for member in active:
+            silent = now - member.heard
+            if silent > state.job.limits.heartbeat:
+                how = f"no heartbeat for {silent:.1f} s"
+                state.lose(member, "heartbeat_lost", {"how": how}, silent)
+        stalled = now - state.progress_at
+        if state.running and stalled > state.job.limits.hang and not all(member.done for member in active):
+            self._on_stall(active, stalled)
+
+    def _on_stall(self, active: list[Member], seconds: float) -> None:
+        """Nobody commits. Who has begun the fewest collectives of the step is the one that the others wait for;
+        if all have begun the same, the group itself is stuck and the members connect anew."""
+        state = self._state
+        state.progress_at = time.monotonic()
+        fewest = min((member.version, member.issued) for member in active)
+        late = [member for member in active if (member.version, member.issued) == fewest and not member.done]
+        how = f"no step was committed for {seconds:.1f} s"
+        if len(late) == len(active):
+            state.suspected = (0.0, f"{how}, all ranks wait in a collective", active[0])
+            return
+        for member in late:
+            state.lose(member, "hang", {"how": f"{how} while the other ranks wait for this one"}, seconds)

@@ -1,0 +1,1 @@
+"""Training scripts that live with the agent; each is a complete program."""

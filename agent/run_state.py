@@ -1,0 +1,184 @@
+"""What the coordinator knows of the run, and what it has promised; rebuilt from its log after a restart."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from agent.evidence import Evidence
+from agent.incidents import Incident
+from agent.reporting.incident import Kind, Signal
+from agent.roster import Member, Roster
+from agent.settings import Limits
+from agent.wal import Record, Wal
+
+if TYPE_CHECKING:
+    from agent.drain import Drains
+
+PATH = -1
+"""The key of an incident in which connections broke and nobody was lost."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the run was started with."""
+
+    run_id: str
+    workers: int
+    spares: int
+    limits: Limits
+
+
+class RunState:
+    """Shared by the coordinator's parts; every change that matters is in the log before anybody acts on it."""
+
+    def __init__(self, job: Job, roster: Roster, wal: Wal, evidence: Evidence) -> None:
+        self.job, self.roster, self.wal, self.evidence = job, roster, wal, evidence
+        self.epoch = 0
+        self.running = False
+        """All members of `epoch` were told to go on."""
+        self.equal = False
+        """All ranks began from one state."""
+        self.finished = False
+        self.disturbance: str | None = None
+        """Why the attempt under way cannot succeed."""
+        self.suspected: tuple[float, str, Member] | None = None
+        self.incidents: dict[int, Incident] = {}
+        """Open incidents by rank (or `PATH`)."""
+        self.fencing: set[str] = set()
+        self.distrusted: set[str] = set()
+        self.initial: dict[int, str] = {}
+        """Each rank's private state before the first step."""
+        self.lost_workers: set[str] = set()
+        self.holders: dict[str, int] = {}
+        """Workers and their ranks in the last plan."""
+        self.committed = 0
+        self.samples = 0
+        self.progress_at = time.monotonic()
+        self._step_times: list[float] = []
+        self.drains: Drains
+        """Set by the coordinator."""
+
+    def say(self, text: str) -> None:
+        print(f"agent: {text}", file=sys.stderr, flush=True)
+
+    # Progress --------------------------------------------------------------------------------------------
+
+    def step_committed(self, version: int, samples: int) -> None:
+        """A rank committed `version` in the running epoch."""
+        if version <= self.committed:
+            return
+        now = time.monotonic()
+        self._step_times = [*self._step_times[-63:], (now - self.progress_at) / (version - self.committed)]
+        self.progress_at = now
+        self.committed, self.samples = version, samples
+        self.evidence.heartbeat(version)
+
+    def usual_step(self) -> float | None:
+        """Seconds of a step, the median of the last 64."""
+        return round(statistics.median(self._step_times), 6) if self._step_times else None
+
+    # Losses ----------------------------------------------------------------------------------------------
+
+    def lose(self, member: Member, signal: Signal, detail: dict[str, Any], ago: float = 0.0) -> None:
+        """A member is gone, or must be: it will never take part again. `ago`: seconds since it was seen alive."""
+        if not member.alive:
+            return
+        member.alive, rank = False, member.rank
+        member.rank = None
+        self.lost_workers.add(member.worker)
+        self.fence(member)
+        self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
+        if not self.epoch or self.finished:
+            return
+        what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
+        self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
+        leaving = self.drains.lost(member, signal, detail, datetime.fromtimestamp(time.time() - ago, UTC))
+        involved = rank is not None or any(each.holder == member.worker for each in self.incidents.values())
+        if involved and not self.running:
+            self.disturbance = f"{what} was lost"
+        if rank is None:
+            return
+        if leaving is not None:
+            self.incidents[rank] = leaving
+            self.remember(leaving)
+            return
+        if rank in self.incidents:
+            incident = self.incidents[rank]
+            incident.attempt_ended("failed", f"{member.worker} was lost before a step was committed")
+            self.remember(incident)
+            return
+        self.open_incident("unplanned", signal, member, rank, detail, ago)
+
+    def open_incident(
+        self, kind: Kind, signal: Signal, member: Member, rank: int, detail: dict[str, Any], ago: float = 0.0
+    ) -> Incident:
+        """State that something happened. `rank` may be `PATH`."""
+        now = datetime.now(UTC)
+        incident = Incident(
+            kind=kind,
+            signal=signal,
+            node=member.node,
+            rank=rank,
+            lost=member.worker,
+            started_at=datetime.fromtimestamp(now.timestamp() - ago, UTC),
+            detected_at=now,
+            detail=detail,
+        )
+        self.incidents[rank] = incident
+        self.remember(incident)
+        self.evidence.detected(incident)
+        return incident
+
+    def remember(self, incident: Incident) -> None:
+        """Write an open incident to the log, so that a restarted coordinator can go on with it."""
+        self.wal.append({"kind": "incident", **incident.to_record()})
+
+    def close_incident(self, incident: Incident) -> None:
+        """State how it ended."""
+        del self.incidents[incident.rank]
+        self.evidence.resolved(incident)
+        self.wal.append({"kind": "closed", "rank": incident.rank})
+
+    def settle_incidents(self, version: int | None, samples: int | None) -> None:
+        """The first step after the recovery is committed (None: none was left to do): the evidence is complete."""
+        for incident in list(self.incidents.values()):
+            if incident.record.phases.resumed_at is not None:
+                incident.resolved(version, samples)
+                self.close_incident(incident)
+
+    def fence(self, member: Member) -> None:
+        """End the process for certain, so that it never writes again."""
+        node = self.roster.nodes.get(member.node)
+        if node is not None:
+            self.fencing.add(member.worker)
+            node.tell({"type": "fence", "worker": member.worker})
+
+    # The log ---------------------------------------------------------------------------------------------
+
+    def replay(self, records: list[Record]) -> None:
+        """Rebuild what earlier coordinators of this run knew."""
+        for record in records:
+            match record["kind"]:
+                case "initial":
+                    self.initial = {int(rank): text for rank, text in record["private"].items()}
+                case "epoch":
+                    self.epoch, self.running = record["epoch"], False
+                case "plan":
+                    self.committed, self.samples = record["version"], record["samples"]
+                    self.holders = record["ranks"]
+                case "resume":
+                    self.running = self.equal = True
+                case "lost":
+                    self.lost_workers.add(record["worker"])
+                case "incident":
+                    incident = Incident.from_record(record)
+                    self.incidents[incident.rank] = incident
+                case "closed":
+                    self.incidents.pop(record["rank"], None)
+                case "finished" | "abandoned":
+                    self.finished = True

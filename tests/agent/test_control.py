@@ -1,0 +1,89 @@
+"""Frozen and hung workers, broken connections, damaged data, and a coordinator that dies at every point."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent.launch import Outcome, assert_lossless, train
+
+STEPS = 20
+COORDINATOR_POINTS = ["fence", "quiesce", "plan", "planned", "sent", "all-ready", "resume"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    outcome = train(tmp_path_factory.mktemp("undisturbed"), steps=STEPS, spares=0)
+    assert outcome.status == 0, outcome.output
+    return outcome
+
+
+def assert_exact(outcome: Outcome, reference: Outcome) -> None:
+    assert outcome.status == 0, outcome.output
+    assert outcome.result == reference.result, outcome.output
+
+
+def test_a_frozen_worker_and_broken_connections(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "stop:rank=2,step=5,point=forward;break:rank=0,step=12,point=forward"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    frozen, broken = outcome.resolved()
+    assert_lossless(frozen)
+    assert frozen["trigger"]["signal"] == "hang"
+    assert frozen["trigger"]["detail"]["how"] == "killed by SIGKILL"
+    assert broken["trigger"]["signal"] == "link"
+    assert broken["resolution"] == "path_failover"
+    assert broken["where"]["rank"] is None
+    assert broken["progress"]["first_step_after"] == broken["progress"]["last_committed_step"] + 1
+
+
+def test_a_worker_hung_in_user_code_is_told_from_those_that_wait(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "hang:rank=1,step=6,point=forward"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS, options=("--hang-limit", "4"))
+    assert_exact(outcome, undisturbed)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+    assert report["where"]["rank"] == 1
+    assert report["trigger"]["signal"] == "hang"
+
+
+def test_a_damaged_segment_is_sent_again(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "kill:rank=1,step=6,point=forward;mark:point=corrupt"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+    assert (tmp_path / "state" / "fault-1").exists()
+
+
+def test_the_coordinator_dies_while_nothing_happens(undisturbed: Outcome, tmp_path: Path) -> None:
+    """Training goes on without it, and the next one deals with a later loss."""
+    faults = "kill:who=coordinator,step=4,point=committed;kill:rank=1,step=15,point=backward"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert "a new coordinator takes over in epoch 1" in outcome.output
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+
+
+def test_the_coordinator_dies_at_every_point_of_a_recovery_in_one_run(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = [f"kill:who=coordinator,step=8,point={point}" for point in COORDINATOR_POINTS]
+    faults.append("kill:rank=1,step=8,point=backward")
+    outcome = train(tmp_path, faults=";".join(faults), spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert outcome.output.count("a new coordinator takes over") == len(COORDINATOR_POINTS)
+    assert [report["event"] for report in outcome.reports] == ["detected", "resolved"]
+    assert_lossless(outcome.resolved()[0])
+
+
+def test_the_coordinator_dies_just_after_training_resumed(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "kill:rank=2,step=8,point=gate;kill:who=coordinator,step=8,point=resumed"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert_lossless(outcome.resolved()[0])
+
+
+def test_a_worker_dies_while_there_is_no_coordinator(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "kill:who=coordinator,step=8,point=committed;kill:rank=0,step=9,point=backward"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert_lossless(outcome.resolved()[0])

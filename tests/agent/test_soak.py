@@ -1,0 +1,25 @@
+"""Two minutes of the soak, and every seed that ever failed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent.launch import train
+from tests.agent.soak import STEPS, WORKERS, Trial, soak, verdict
+
+FAILED_ONCE: list[int] = []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_two_minutes_of_random_faults() -> None:
+    assert soak(faults=10_000, seed=20261130, seconds=120) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_seeds_that_failed_once(tmp_path: Path, seed: int) -> None:
+    reference = train(tmp_path / "undisturbed", workers=WORKERS, spares=0, steps=STEPS)
+    outcome = Trial.draw(seed).run(tmp_path / "trial")
+    assert verdict(outcome, reference) is None, outcome.output

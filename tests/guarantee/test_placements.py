@@ -1,0 +1,181 @@
+"""The Placement table says what the pure rules say of all incidents together, in whatever steps the facts came."""
+
+import datetime
+import random
+from dataclasses import fields
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.guarantee import years
+from tests.guarantee.facts import at, incident, restart
+from tests.people import World
+from yoco.contracts.models import ContractYear, GuaranteeTerms
+from yoco.guarantee.evidence import IncidentFacts
+from yoco.guarantee.facts import SHARED, contract_years, incident_facts
+from yoco.guarantee.models import Placement
+from yoco.guarantee.rules import place_all
+from yoco.guarantee.selectors import year_report
+from yoco.guarantee.services import placements_rebuild, placements_refresh
+from yoco.incidents.models import Incident, IncidentState, RootEvent, Run
+
+
+def stored(world: World, facts: IncidentFacts) -> Incident:
+    """A row with these facts; names of runs and root events become rows of their own."""
+    run, _ = Run.objects.get_or_create(contract=world.contract, run_id=facts.run)
+    event = None
+    if facts.root_event:
+        event, _ = RootEvent.objects.get_or_create(
+            contract=world.contract,
+            cause=facts.root_event,
+            defaults={"first_at": facts.started_at, "last_at": facts.started_at},
+        )
+    values = {name: getattr(facts, name) for name in SHARED}
+    if values["resumed_at"] and values["resumed_at"] < values["started_at"]:
+        values["resumed_at"] = None
+    return Incident.objects.create(
+        contract=world.contract,
+        public_id=facts.id,
+        run=run,
+        root_event=event,
+        gpus=8,
+        step_ms=100,
+        last_checkpoint_at=facts.started_at - datetime.timedelta(minutes=int(facts.id[-2:], 16)),
+        state=IncidentState.OPEN if facts.open else IncidentState.RESOLVED,
+        **values,
+    )
+
+
+def second_year(world: World, **terms: object) -> None:
+    GuaranteeTerms.objects.create(contract=world.contract, version=2, effective_on=datetime.date(2027, 9, 1), **terms)
+    ContractYear.objects.create(
+        contract=world.contract,
+        number=2,
+        starts_on=datetime.date(2027, 9, 1),
+        ends_on=datetime.date(2028, 9, 1),
+        starts_at=years.END,
+        ends_at=years.END + datetime.timedelta(days=366),
+        guaranteed_from=years.END,
+        guaranteed_until=years.END + datetime.timedelta(days=366),
+    )
+
+
+def view() -> dict[int, tuple]:
+    names = [
+        "year_id",
+        "kind",
+        "unit_key",
+        "lead",
+        "outcome",
+        "rule",
+        "without_loss",
+        "waste_actual_ms",
+        "waste_counterfactual_ms",
+        "waste_estimated",
+    ]
+    return {row.pk: tuple(getattr(row, name) for name in names) for row in Placement.objects.all()}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_steps_lead_to_what_the_rules_say_of_the_whole(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    second_year(world, unit=rng.choice(["root_event", "incident", "root_event_workload"]), relapse_window_minutes=240)
+    generated = {one.id: one for one in years.incidents(rng, 40)}
+    rows = [stored(world, one) for one in generated.values()]
+    rng.shuffle(rows)
+    while rows:
+        size = rng.randrange(1, 9)
+        step, rows = rows[:size], rows[size:]
+        placements_refresh(incident_ids=[row.pk for row in step])
+    incremental = view()
+
+    whole = place_all([incident_facts(row) for row in Incident.objects.all()], years=contract_years(world.contract))
+    ids = {str(public): pk for public, pk in Incident.objects.values_list("public_id", "pk")}
+    for placing in whole:
+        row = Placement.objects.get(pk=ids[placing.incident])
+        assert (row.unit_key, row.lead, row.outcome, row.rule) == (
+            placing.unit_key,
+            placing.lead,
+            placing.outcome,
+            placing.rule,
+        )
+    Placement.objects.all().delete()
+    placements_refresh(incident_ids=list(ids.values()))
+    assert view() == incremental
+
+
+def test_a_fact_that_changes_moves_every_member_of_its_unit(world: World) -> None:
+    first = incident(world.contract, at(1), node="node-1")
+    again = incident(world.contract, **restart(at(1.3)), node="node-1")
+    placements_refresh(incident_ids=[first.pk])
+    assert Placement.objects.get(pk=first.pk).outcome == "resolved"
+    placements_refresh(incident_ids=[again.pk])
+    assert Placement.objects.get(pk=first.pk).rule == "relapse"
+    assert year_report(year=world.year).counted == 1
+    Incident.objects.filter(pk=again.pk).update(node="node-2", rank=77)
+    placements_refresh(incident_ids=[again.pk])
+    assert Placement.objects.get(pk=first.pk).outcome == "resolved"
+    report = year_report(year=world.year)
+    assert (report.counted, report.resolved) == (2, 1)
+
+
+def test_regrouping_splits_and_merges_units(world: World) -> None:
+    event = RootEvent.objects.create(contract=world.contract, first_at=at(1), last_at=at(9))
+    rows = [incident(world.contract, at(1 + 4 * n), root_event=event) for n in range(3)]
+    placements_refresh(incident_ids=[row.pk for row in rows])
+    assert year_report(year=world.year).counted == 1
+    other = RootEvent.objects.create(contract=world.contract, first_at=at(1), last_at=at(1))
+    Incident.objects.filter(pk=rows[0].pk).update(root_event=other)
+    placements_refresh(incident_ids=[rows[0].pk])
+    assert year_report(year=world.year).counted == 2
+    Incident.objects.filter(pk=rows[0].pk).update(root_event=event)
+    placements_refresh(incident_ids=[rows[0].pk])
+    assert year_report(year=world.year).counted == 1
+
+
+def test_overlapping_incidents_of_one_job_waste_its_time_once(world: World) -> None:
+    alone = incident(world.contract, at(1), run="alone")
+    twice = [incident(world.contract, at(1), run="twice", rank=rank) for rank in range(4)]
+    placements_refresh(incident_ids=[alone.pk, *(row.pk for row in twice)])
+    waste = dict(Placement.objects.values_list("pk", "waste_actual_ms"))
+    expected = 2048 * (130_000 + 500)
+    assert waste[alone.pk] == expected
+    stalls = sorted(waste[row.pk] for row in twice)
+    assert stalls == [2048 * 500, 2048 * 500, 2048 * 500, expected]
+
+
+def test_placing_takes_the_same_number_of_queries_for_one_and_for_many(world: World) -> None:
+    def queries(count: int, day: int) -> int:
+        rows = [incident(world.contract, at(24 * day + 3 * n), run=f"run-{n % 7}") for n in range(count)]
+        with CaptureQueriesContext(connection) as captured:
+            placements_refresh(incident_ids=[row.pk for row in rows])
+        # SQLite takes few parameters a statement, so there one insert becomes several.
+        inserts = [query for query in captured if 'INSERT INTO "guarantee_placement"' in query["sql"]]
+        return len(captured) - len(inserts) + 1
+
+    one, many = queries(1, 1), queries(300, 20)
+    assert many == one
+    assert one <= 18
+
+
+def test_a_report_takes_few_queries(world: World) -> None:
+    rows = [incident(world.contract, at(3 * n)) for n in range(30)]
+    placements_refresh(incident_ids=[row.pk for row in rows])
+    with CaptureQueriesContext(connection) as captured:
+        year_report(year=world.year)
+    assert len(captured) <= 8
+
+
+def test_rebuilding_places_everything_anew(world: World) -> None:
+    rows = [incident(world.contract, at(3 * n)) for n in range(5)]
+    assert placements_rebuild(contract=world.contract) == 5
+    assert Placement.objects.filter(outcome="resolved").count() == len(rows)
+
+
+def test_facts_are_taken_whole(world: World) -> None:
+    row = incident(world.contract, at(1))
+    facts = incident_facts(row)
+    missing = [field.name for field in fields(IncidentFacts) if getattr(facts, field.name) in (None, "", {})]
+    assert set(missing) <= {"root_event", "trigger_detail"}
+    assert facts.id == str(row.public_id)

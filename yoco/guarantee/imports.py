@@ -1,0 +1,105 @@
+"""Taking in the operators' own records: preview, or import in batches; what is imported is placed at once."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from django.utils import timezone
+
+from yoco.contracts.models import Contract
+from yoco.guarantee.services import reports_accept
+from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, records_read
+from yoco.incidents.models import RawReport, ReportSource
+from yoco.incidents.payload import Invalid, report_read
+
+BATCH = 500
+
+
+@dataclass
+class ImportOutcome:
+    """What became of a file. `results` counts reports by answer, `counted` lines that are no incident."""
+
+    results: Counter[str] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
+    rejected: int = 0
+
+
+def incidents_import(
+    *,
+    contract: Contract,
+    lines: Iterable[str],
+    spec: ImportSpec,
+    dry_run: bool = False,
+    reject: Callable[[Rejected], None] = lambda rejected: None,
+    show: Callable[[Imported, str], None] = lambda imported, answer: None,
+) -> ImportOutcome:
+    """Imports a file, streaming, a transaction for each batch; a second run finds everything and changes nothing.
+
+    With `dry_run` nothing is written and the answers are those that an import would give. `reject` is called for every
+    line that cannot be read, `show` for every report with its answer. Raises importers.SpecError.
+    """
+    outcome = ImportOutcome()
+    batches = _batches(records_read(lines, spec), outcome, reject)
+    for batch in batches:
+        answers = _preview(contract, batch) if dry_run else _accept(contract, batch)
+        for imported, (answer, reason) in zip(batch, answers, strict=True):
+            outcome.results[answer] += 1
+            if answer == "invalid":
+                outcome.rejected += 1
+                reject(Rejected(imported.line, reason, ""))
+            show(imported, answer)
+    return outcome
+
+
+def _batches(
+    records: Iterable[object], outcome: ImportOutcome, reject: Callable[[Rejected], None]
+) -> Iterator[list[Imported]]:
+    def imported() -> Iterator[Imported]:
+        for record in records:
+            match record:
+                case Imported():
+                    yield record
+                case Rejected():
+                    outcome.rejected += 1
+                    reject(record)
+                case Counted():
+                    outcome.counted[record.what] += record.lines
+
+    stream = imported()
+    while batch := list(islice(stream, BATCH)):
+        yield batch
+
+
+def _accept(contract: Contract, batch: list[Imported]) -> list[tuple[str, str]]:
+    accepted = reports_accept(
+        contract=contract,
+        key=None,
+        reports=[one.report for one in batch],
+        received_at=timezone.now(),
+        source=ReportSource.IMPORT,
+    )
+    return [(result.status, _reason(result.reason, result.path)) for result in accepted.results]
+
+
+def _preview(contract: Contract, batch: list[Imported]) -> list[tuple[str, str]]:
+    known = {
+        str(report_id)
+        for report_id in RawReport.objects.filter(
+            contract=contract, report_id__in=[one.report["id"] for one in batch]
+        ).values_list("report_id", flat=True)
+    }
+    answers = []
+    for one in batch:
+        try:
+            report_read(one.report, received_at=timezone.now())
+        except Invalid as refusal:
+            answers.append(("invalid", _reason(refusal.reason, refusal.path)))
+        else:
+            answers.append(("duplicate" if one.report["id"] in known else "created", ""))
+            known.add(one.report["id"])
+    return answers
+
+
+def _reason(reason: str | None, path: str | None) -> str:
+    return f"{reason or ''} ({path})" if path else reason or ""

@@ -1,0 +1,77 @@
+"""A customer objects to where an incident was placed, or takes the objection back."""
+
+import uuid
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST
+
+from yoco.accounts.models import Role
+from yoco.core.problem import DomainError
+from yoco.guarantee.labels import rule_sentence
+from yoco.guarantee.reviews import dispute_raise, dispute_withdraw
+from yoco.guarantee.selectors import incident_placement
+from yoco.incidents.models import Decision, Dispute
+from yoco.portal.access import incident_in_url, reader
+from yoco.portal.selectors import may_object
+
+
+class DisputeForm(forms.Form):
+    text = forms.CharField(
+        label=gettext_lazy("What is wrong, and how you know"),
+        widget=forms.Textarea(attrs={"rows": 6}),
+        max_length=4000,
+        help_text=gettext_lazy("Your account managers read it, decide, and answer with a reason that you see here."),
+    )
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def dispute(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
+    """Members and above may object; viewers and account managers may not."""
+    incident = incident_in_url(request, contract_id, incident_id, minimum=Role.MEMBER)
+    if not may_object(user=reader(request), incident=incident):
+        raise PermissionDenied
+    placed = incident_placement(incident=incident)
+    form = DisputeForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            dispute_raise(incident=incident, text=form.cleaned_data["text"], actor=reader(request))
+        except DomainError as error:
+            form.add_error(None, error.message)
+        else:
+            messages.success(request, _("Your objection is recorded. An account manager decides it."))
+            return redirect("portal:incident", contract_id, incident_id)
+    context = {
+        "section": "incidents",
+        "contract": incident.contract,
+        "year": placed.placement.year if placed else None,
+        "incident": incident,
+        "placement": placed.placement if placed else None,
+        "rule_words": rule_sentence(placed.placement.rule) if placed else "",
+        "form": form,
+    }
+    return render(request, "portal/dispute.html", context)
+
+
+@require_POST
+@login_required
+def dispute_take_back(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
+    """Withdraws the objection that waits for a decision."""
+    incident = incident_in_url(request, contract_id, incident_id, minimum=Role.MEMBER)
+    waiting = get_object_or_404(
+        Dispute.objects.select_related("incident__contract"), incident=incident, state=Decision.PENDING
+    )
+    try:
+        dispute_withdraw(dispute=waiting, actor=reader(request))
+    except DomainError as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, _("Your objection is withdrawn."))
+    return redirect("portal:incident", contract_id, incident_id)

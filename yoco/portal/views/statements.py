@@ -1,0 +1,122 @@
+"""A frozen statement: as a page, as PDF, and as the very bytes that its hash is of."""
+
+import datetime
+import json
+import uuid
+from typing import Any, TypeVar
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from yoco.guarantee.labels import verdict_sentence
+from yoco.guarantee.models import Statement
+from yoco.guarantee.report import YearReport
+from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
+from yoco.portal.access import year_in_url
+from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
+from yoco.portal.graphics import gauge
+from yoco.portal.words import threshold_words, verdict_words
+
+R = TypeVar("R", HttpResponse, StreamingHttpResponse)
+
+
+def statement_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> Statement:
+    year = year_in_url(request, contract_id, year_id)
+    statement = Statement.objects.select_related("terms").filter(year=year, revision=revision).first()
+    if statement is None:
+        raise Http404
+    statement.year = year
+    return statement
+
+
+def report_of(statement: Statement) -> YearReport:
+    """The figures that the statement froze."""
+    assert statement.summary is not None, "every statement has the summary that it was written with"
+    return report_of_summary(statement.summary, statement=statement_ref(statement), credit=None, restatement_due=False)
+
+
+def context_of(statement: Statement) -> dict[str, Any]:
+    """What page and PDF say alike."""
+    year, report = statement.year, report_of(statement)
+    before = Statement.objects.filter(year=year, revision=statement.revision - 1).defer("canonical").first()
+    latest = Statement.objects.filter(year=year).order_by("-revision").values_list("revision", flat=True).first()
+    mark = threshold_words(report.threshold["num"], report.threshold["den"])
+    return {
+        "section": "guarantee",
+        "contract": year.contract,
+        "year": year,
+        "last_day": year.ends_on - datetime.timedelta(days=1),
+        "statement": statement,
+        "terms": statement.terms,
+        "report": report,
+        "verdict_words": verdict_words(report.verdict, closed=True),
+        "verdict_reason": verdict_sentence(report.verdict_rule),
+        "gauge": gauge(
+            resolved=report.resolved,
+            counted=report.counted,
+            pending=report.pending,
+            threshold_num=report.threshold["num"],
+            threshold_den=report.threshold["den"],
+        ),
+        "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
+        % {"k": report.resolved, "n": report.counted, "mark": mark},
+        "mark_words": mark,
+        "annex": annex_of(json.loads(statement.canonical)),
+        "before": before,
+        "changes": changes_between(report_of(before), report) if before else [],
+        "latest": latest,
+    }
+
+
+@require_GET
+@login_required
+def statement_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
+    statement = statement_in_url(request, contract_id, year_id, revision)
+    return render(request, "portal/statement.html", context_of(statement))
+
+
+@require_GET
+@login_required
+def statement_as_pdf(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
+    statement = statement_in_url(request, contract_id, year_id, revision)
+    response = HttpResponse(statement_pdf(context_of(statement)), content_type="application/pdf")
+    return _named(response, statement, "pdf")
+
+
+@require_GET
+@login_required
+def statement_as_json(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
+    """Byte for byte what the hash is of, so that `sha256sum` proves it."""
+    statement = statement_in_url(request, contract_id, year_id, revision)
+    response = HttpResponse(statement.canonical.encode(), content_type="application/json")
+    return _named(response, statement, "json")
+
+
+@require_GET
+@login_required
+def statement_as_csv(
+    request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int
+) -> StreamingHttpResponse:
+    statement = statement_in_url(request, contract_id, year_id, revision)
+    response = StreamingHttpResponse(statement_csv(statement), content_type="text/csv; charset=utf-8")
+    return _named(response, statement, "csv")
+
+
+@require_GET
+@login_required
+def export(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
+    """Everything needed to recompute the year's share, as `tools/recompute.py` reads it."""
+    year = year_in_url(request, contract_id, year_id)
+    response = JsonResponse(year_export(year=year), json_dumps_params={"ensure_ascii": False, "indent": 1})
+    response["Content-Disposition"] = f'attachment; filename="{year.contract.number}-year-{year.number}-export.json"'
+    return response
+
+
+def _named(response: R, statement: Statement, ending: str) -> R:
+    year = statement.year
+    name = f"{year.contract.number}-year-{year.number}-revision-{statement.revision}.{ending}"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
