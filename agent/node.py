@@ -144,6 +144,7 @@ class NodeAgent:
             process.worker: {"rank": process.rank, "pid": process.child.pid} for process in self._workers.values()
         }
         link.send({"type": "node", "node": self._script.node, "workers": workers})
+        self._heard = time.monotonic()
         self._link = link
         for process in self._workers.values():
             if process.gone:
@@ -159,6 +160,7 @@ class NodeAgent:
             except OSError:
                 if self._over.is_set():
                     return
+                self._link = None
                 try:
                     self._connect()
                 except OSError as error:
@@ -168,10 +170,10 @@ class NodeAgent:
     def _ping(self) -> None:
         """A coordinator that does not answer is replaced."""
         while not self._over.wait(PING_SECONDS):
-            before = time.monotonic()
             self._tell({"type": "ping"})
-            if before - self._heard > self._script.limits.heartbeat:
-                self._heard = before
+            silent = time.monotonic() - self._heard
+            if self._link is not None and silent > self._script.limits.heartbeat:
+                self._link = None
                 self._coordinator.kill()
 
     def _obey(self, message: Message) -> None:

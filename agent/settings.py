@@ -29,7 +29,7 @@ class Limits:
     """Waiting for a spare when none is free."""
     settle: float = 0.15
     """From a broken connection without a death until the same members connect again."""
-    heartbeat: float = 10.0
+    heartbeat: float = 15.0
     """Silence of a worker after which it counts as lost."""
     hang: float = 600.0
     """One step without progress after which a worker counts as hung."""

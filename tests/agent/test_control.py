@@ -87,3 +87,11 @@ def test_a_worker_dies_while_there_is_no_coordinator(undisturbed: Outcome, tmp_p
     outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)
     assert_exact(outcome, undisturbed)
     assert_lossless(outcome.resolved()[0])
+
+
+def test_a_frozen_coordinator_is_replaced(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "stop:who=coordinator,step=4,point=committed;kill:rank=1,step=12,point=backward"
+    outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS, options=("--heartbeat-limit", "3"))
+    assert_exact(outcome, undisturbed)
+    assert "the coordinator died (status -9); starting another" in outcome.output
+    assert_lossless(outcome.resolved()[0])
