@@ -230,5 +230,7 @@ class Recovery:
 
     def _retire(self, member: Member) -> None:
         """A member that has given its rank away leaves the run."""
-        member.alive, member.rank = False, None
+        rank, member.alive, member.rank = member.rank, False, None
+        self._state.lost_workers.add(member.worker)
+        self._state.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": {"how": "it left"}})
         self._state.fence(member)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ ALGORITHM = "xxh3-128-replayed"
 """xxh3-128 over the digests of all records and checks, each computed on its own end."""
 SLICE_BYTES = 8 * 1024 * 1024
 STALL_SECONDS = 20.0
+PREDECESSOR_SECONDS = 2.0
+"""How long a spare waits for the end of the stream to one that was lost."""
 _ALIGNMENT = 16
 _MIB = 1024 * 1024
 
@@ -126,6 +129,9 @@ class Tap:
     def serve(self, link: Link, servable: Callable[[int, int], bool]) -> str | None:
         """Feed a spare until it has taken over or gone. Returns why it could not be served, if so."""
         reason = why_unfit(self.registry) or ("training has not begun" if self.version == 0 else None)
+        deadline = time.monotonic() + PREDECESSOR_SECONDS
+        while self.stream is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
         if reason is None and self.stream is not None:
             reason = "another spare is being fed"
         if reason is not None:
@@ -184,7 +190,7 @@ class Stream:
         offsets = [layout.place(gradient.numel() * gradient.element_size()) for _, gradient in chosen]
         behind = sum(list(self._behind.values()))
         if behind and behind + layout.size > self._limit:
-            self._fail(f"the spare fell behind by more than {self._limit / _MIB:g} MiB of gradients")
+            self._fail(f"the spare fell behind by more than {self._limit / _MIB:.1f} MiB of gradients")
             return
         groups = [{key: value for key, value in each.items() if key != "params"} for each in optimizer.param_groups]
         record = Record(version, index, codec.encode(groups, "groups"), self._buffer(layout.size))

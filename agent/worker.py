@@ -202,7 +202,8 @@ class Worker:
                 self.commit.pause_at(message["version"])
             case "shadow":
                 name, (host, port) = message["source"]
-                self._shadow = ShadowCopy(self.registry, Source(name, (host, port), self._secret), self.tell)
+                source = Source(name, (host, port), self._secret)
+                threading.Thread(target=self._follow, args=(source,), daemon=True).start()
             case "finish":
                 self.finished = True
                 self.commit.resume(sys.maxsize)
@@ -279,6 +280,17 @@ class Worker:
         self.promoted = True
         return moved
 
+    def _follow(self, source: Source) -> None:
+        """Begin to copy a leaving worker that goes on training."""
+        with self._receiving:
+            self._end_shadow(self._shadow)
+            self._shadow = ShadowCopy(self.registry, source, self.tell)
+
+    def _end_shadow(self, shadow: ShadowCopy | None) -> None:
+        if shadow is not None and not shadow.close():
+            print("agent: a copy cannot be ended; this spare stops", file=sys.stderr, flush=True)
+            os._exit(1)
+
     def _from_shadow(self, plan: Message) -> Moved | None:
         """Complete a copy that has followed one of the sources; None without one that can be completed."""
         shadow, self._shadow = self._shadow, None
@@ -287,9 +299,7 @@ class Worker:
         moved = None
         if shadow.source.name in [name for name, *_ in plan["holders"][self.settings.worker]]:
             moved = shadow.finish(plan["epoch"], plan["version"], FORM_SECONDS / 2)
-        if not shadow.close():
-            print("agent: a copy cannot be ended; this spare stops", file=sys.stderr, flush=True)
-            os._exit(1)
+        self._end_shadow(shadow)
         return moved
 
     def _from_peers(self, plan: Message) -> Moved:

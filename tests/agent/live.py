@@ -85,7 +85,7 @@ class LiveRun:
         return [child for child, state in states.items() if state != "Z"]
 
     def signal(self, worker: int, number: int) -> None:
-        """Signal a worker by the order of start; spares come after the workers."""
+        """Signal a worker by the order of start; spares come after the workers, -1 is the coordinator."""
         os.kill(self.children()[1 + worker], number)
 
     def finish(self, timeout: float = 120) -> Outcome:

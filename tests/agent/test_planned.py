@@ -127,6 +127,18 @@ def test_a_loss_takes_the_spare_and_the_drain_gives_up_in_time(undisturbed: Outc
     assert (last[1]["kind"], last[1]["resolution"]) in (("planned", "abandoned"), ("planned", "live_migration"))
 
 
+def test_the_coordinator_dies_meanwhile(undisturbed: Outcome, tmp_path: Path) -> None:
+    with LiveRun(tmp_path / "run", steps=STEPS) as run:
+        accepted = run.drain("--rank", "1", "--no-wait")
+        run.signal(-1, signal.SIGKILL)
+        outcome = run.finish()
+    assert accepted.returncode == 0, accepted.stderr
+    assert_exact(outcome, undisturbed)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+    assert (report["kind"], report["state"]["source"]) == ("planned", "leaving_worker")
+
+
 def test_a_drain_that_cannot_be_is_refused_with_a_sentence(undisturbed: Outcome, tmp_path: Path) -> None:
     with LiveRun(tmp_path / "run", steps=STEPS, spares=0) as run:
         nowhere = run.drain("--rank", "1")
