@@ -64,10 +64,15 @@ def train(
         process.kill()
         output, _ = process.communicate()
         raise AssertionError(f"the run hangs; its output:\n{output}") from None
-    incidents = folder / "state" / "incidents.jsonl"
+    return read(folder, process.returncode, output)
+
+
+def read(folder: Path, status: int, output: str) -> Outcome:
+    """What a finished run left in `folder`."""
+    incidents, out = folder / "state" / "incidents.jsonl", folder / "result.json"
     reports = [json.loads(item) for item in incidents.read_text().splitlines()] if incidents.exists() else []
     result = json.loads(out.read_text()) if out.exists() else None
-    return Outcome(process.returncode, output, result, reports)
+    return Outcome(status, output, result, reports)
 
 
 def assert_lossless(report: dict[str, Any]) -> None:
