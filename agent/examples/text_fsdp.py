@@ -5,6 +5,8 @@
 A lost rank's shard comes from the copy, which is never a step behind; `docs/agent.md` says what that costs.
 """
 
+import time
+
 import torch
 from torch.distributed.fsdp import fully_shard
 
@@ -32,6 +34,7 @@ agent.register(optimizer, scheduler=scheduler)
 seed_everything(options.seed * agent.world_size + max(agent.rank, 0))  # each rank drops out differently
 
 for _, batch in agent.steps(lambda rank, size: batches(rank, size, options.seed), options.steps):
+    time.sleep(options.pause)
     loss = next_character_loss(model, batch)
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

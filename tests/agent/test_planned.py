@@ -201,3 +201,18 @@ def test_a_node_is_left_for_another(tmp_path: Path) -> None:
     for report in outcome.resolved():
         assert_lossless(report)
         assert (report["kind"], report["where"]["node"], report["spare"]["node"]) == ("planned", "old", "new")
+
+
+@pytest.mark.parametrize("script", ["text_hsdp.py", "text_fsdp.py"])
+def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, script: str) -> None:
+    path = EXAMPLE.with_name(script)
+    reference = train(tmp_path / "reference", steps=STEPS, workers=4, spares=0, script=path)
+    with LiveRun(tmp_path / "run", steps=STEPS, workers=4, spares=1, script=path) as run:
+        done = run.drain("--rank", "3")
+        outcome = run.finish()
+    assert done.returncode == 0, done.stderr + outcome.output
+    assert_exact(outcome, reference)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+    assert (report["kind"], report["state"]["source"]) == ("planned", "leaving_worker")
+    assert "is sharded" in report["attempts"][0]["reason"]
