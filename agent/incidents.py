@@ -64,7 +64,12 @@ class Incident:
         self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, "how": how}))
 
     def quiesced(self, version: int, samples: int, step_seconds: float | None) -> None:
-        """All survivors stand still at `version`, the last committed step."""
+        """All survivors stand still at `version`, the last committed step.
+
+        In a further attempt the times of the first one hold if the spare already has the state.
+        """
+        if self.record.state is not None:
+            return
         self._phases(quiesced_at=datetime.now(UTC))
         self.record = replace(
             self.record,
@@ -75,6 +80,12 @@ class Incident:
                 step_seconds=step_seconds,
             ),
         )
+
+    def holder_lost(self) -> None:
+        """The spare was lost before a step was committed: what it received counts no more."""
+        self.holder = None
+        self._phases(state_moved_at=None, state_verified_at=None, resumed_at=None)
+        self.record = replace(self.record, state=None)
 
     def spare_assigned(self, worker: str, node: str) -> None:
         """A spare is there to take the rank."""
@@ -151,5 +162,5 @@ class Incident:
         )
         return incident
 
-    def _phases(self, **times: datetime) -> None:
+    def _phases(self, **times: datetime | None) -> None:
         self.record = replace(self.record, phases=replace(self.record.phases, **times))
