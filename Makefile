@@ -1,6 +1,6 @@
 # Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint venv translations clean
+.PHONY: help demo test lint bench venv translations clean
 PY := .venv/bin/python
 
 help: ## list the targets
@@ -15,6 +15,9 @@ test: translations ## lint, then the whole suite on PostgreSQL and on SQLite (AR
 
 lint: venv ## ruff, mypy, import-linter, Django's checks, missing migrations
 	@$(PY) -m tools.suite --lint
+
+bench: venv ## measure the figures of docs/benchmarks.md into build/bench.json (ONLY=agent|service|KEY,… for a part)
+	@$(PY) -m tools.bench --only '$(ONLY)'
 
 venv: ## make .venv and install requirements.txt; nothing to do when both are current
 	@if [ -n "$$NEED_SYSTEM_PACKAGES" ]; then tools/system_packages.sh; fi

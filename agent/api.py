@@ -240,6 +240,7 @@ class Agent:
         self.history.append([each.logged for each in self._journal.entries])
         self._registry.snapshot()
         feed.commit(codec.decode(entry.private)["rng"])
+        self._worker.tap.release(self.version)
         self._commit.reach_boundary()
         faults.at("boundary")
         self._worker.committed(self._epoch)
@@ -257,6 +258,7 @@ class Agent:
         if not self._worker.join_epoch(self._epoch):
             return
         self._registry.restore()
+        self._worker.tap.version = self.version
         self._forget_iteration()
         if self._copy is not None:
             self._copy.begin()
@@ -372,21 +374,24 @@ class Agent:
         def gated(_: Any, *args: Any, **kwargs: Any) -> Any:
             copy = self._copy
             if copy is None or self.rehearsing:
-                return self._gate(lambda: original(*args, **kwargs))
-            return self._gate(lambda: copy.apply(owner, lambda: original(*args, **kwargs), original))
+                return self._gate(owner, lambda: original(*args, **kwargs))
+            return self._gate(owner, lambda: copy.apply(owner, lambda: original(*args, **kwargs), original))
 
         # A bound method, because a scheduler made later wraps `step.__func__`.
         setattr(owner, name, types.MethodType(gated, owner))
 
-    def _gate(self, apply: Callable[[], Any]) -> Any:
+    def _gate(self, owner: Any, apply: Callable[[], Any]) -> Any:
         """Apply the optimizer if the step commits. Decided once for each step, by its first optimizer."""
         if self._decision is None:
             self._decision = True if self.rehearsing else self._decide()
             if self._decision and not self.rehearsing:
+                self._worker.tap.hold()
                 faults.at("apply")
                 faults.at("inside")
         if not self._decision:
             return None
+        if not self.rehearsing:
+            self._worker.tap.capture(owner, self.version)
         calls, result = self._group.calls, apply()
         if self.rehearsing and self._group.calls > calls:
             raise ScriptError(

@@ -12,12 +12,14 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
-from agent import __version__, faults
+from agent import __version__, control, faults, planned, watch
 from agent.coordinator import Coordinator
 from agent.evidence import Evidence
+from agent.health import cli as health_cli
 from agent.node import NodeAgent, Script
 from agent.process import has_gpus
 from agent.reporting import IncidentReporter
+from agent.reporting import cli as reporting_cli
 from agent.run_state import Job
 from agent.settings import SECRET_VARIABLE, Limits, job_secret
 from agent.supervisor import ABANDONED, CoordinatorProcess
@@ -34,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        status: int = options.command(options)
+        status: int = (options.command if "command" in options else options.run)(options)
     except (Usage, LogDamaged) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
@@ -70,7 +72,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--gpus", type=_natural, help="GPUs of the run, for reports (default: workers)")
     run.add_argument("--gpu-model", default="none", help="GPU model, for reports")
+    run.add_argument(
+        "--drain-on-sigterm",
+        type=_seconds,
+        metavar="SECONDS",
+        help="SIGTERM to a worker moves its rank, to the launcher all ranks of its node, "
+        "with so much notice before the scheduler kills; a second SIGTERM ends the process",
+    )
     _add_reporting(run)
+    watch.add_options(run)
     for limit in fields(Limits):
         run.add_argument(
             f"--{limit.name}-limit", type=_seconds, default=limit.default, metavar="SECONDS", help=_LIMITS[limit.name]
@@ -78,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("script", help="the training script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(command=_run)
+    planned.add_commands(commands)
+    health_cli.add_commands(commands)
+    reporting_cli.add_commands(commands)
     coordinator = commands.add_parser("coordinator")
     coordinator.add_argument("--fd", type=int, required=True)
     coordinator.add_argument("--workers", type=int, required=True)
@@ -141,6 +154,7 @@ def _run(options: argparse.Namespace) -> int:
     os.environ.setdefault(SECRET_VARIABLE, secrets.token_urlsafe(32))
     os.environ.setdefault("YOCO_FAULTS_DIR", str(folder.resolve()))
     host, port = listener.getsockname()[:2]
+    control.write(folder, (host, port), os.environ[SECRET_VARIABLE])
     coordinator = CoordinatorProcess(_coordinator_command(options, listener, folder), listener.fileno())
     job = Script(
         command=[options.script, *options.arguments],
@@ -156,6 +170,8 @@ def _run(options: argparse.Namespace) -> int:
         limits=_limits(options),
         master_port=port,
         forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
+        sigterm_notice=options.drain_on_sigterm,
+        watch=watch.from_options(options),
         private_descriptors=[listener.fileno()],
     )
     status = 1

@@ -11,6 +11,7 @@ import socket
 import time
 from pathlib import Path
 
+from agent.drain import Drains
 from agent.events import Events
 from agent.evidence import Evidence
 from agent.recovery import Abandoned, Recovery
@@ -31,6 +32,7 @@ class Coordinator:
         self._wal = Wal(folder / "coordinator.wal")
         self._evidence = evidence
         self._state = RunState(job, self._roster, self._wal, evidence)
+        self._drains = self._state.drains = Drains(self._state)
         self._events = Events(self._state)
         self._recovery = Recovery(self._state)
 
@@ -115,20 +117,25 @@ class Coordinator:
                 state.lose(member, "heartbeat_lost", {"how": "it did not connect to the new coordinator"})
         state.progress_at = time.monotonic()
         state.committed = max([state.committed, *(member.version for member in self._roster.active())])
-        if not state.running:
+        # A pause that was agreed on before is still in force; the next epoch ends it.
+        if self._drains.take_over() or not state.running:
             await self._recovery.run()
 
     async def _wait_until_over_or_trouble(self) -> bool:
         """True when every rank has made its last step; False when the epoch must end."""
         while True:
-            seconds = 0.02 if self._state.suspected else 0.5
-            await self._roster.wait(lambda: self._over() or self._has_trouble(), seconds)
+            seconds = 0.02 if self._state.suspected or self._drains.pending else 0.5
+            await self._roster.wait(self._is_settled, seconds)
             self._events.check_clocks()
             if self._has_trouble():
                 self._report_broken_path()
                 return False
             if self._over():
                 return True
+
+    def _is_settled(self) -> bool:
+        self._drains.advance()
+        return self._over() or self._has_trouble()
 
     def _over(self) -> bool:
         active = self._roster.active()
@@ -155,6 +162,7 @@ class Coordinator:
         state = self._state
         state.finished = True
         state.settle_incidents(None, state.samples)
+        self._drains.run_ended("the run ended before the rank could move")
         self._wal.append({"kind": "finished"})
         self._evidence.run_ended()
         self._roster.tell_all({"type": "finish"}, list(self._roster.members.values()))
@@ -167,6 +175,7 @@ class Coordinator:
         for incident in list(state.incidents.values()):
             incident.abandoned(reason)
             state.close_incident(incident)
+        self._drains.run_ended(f"the run stopped: {reason}")
         self._evidence.run_ended()
         for node in self._roster.nodes.values():
             node.tell({"type": "abandon"})

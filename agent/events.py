@@ -49,6 +49,9 @@ class Events:
                 member.done = True
             case "worker":
                 self._on_introduction(member, message)
+            case "leave":
+                state.drains.ask({"workers": [member.worker], **message})
+        state.drains.heard(member, message)
 
     def _on_introduction(self, member: Member, hello: Message) -> None:
         """A worker connects, for the first time or to a restarted coordinator."""
@@ -98,6 +101,9 @@ class Events:
         if message["type"] == "ping":
             node.tell({"type": "pong"})
             return
+        if message["type"] == "drain":
+            state.drains.ask(message)
+            return
         member = state.roster.members.get(message["worker"])
         if member is None:
             return
@@ -114,7 +120,7 @@ class Events:
         """The exit status of a worker, which the kernel gives later than the news of its end."""
         member.facts["how"] = how
         for incident in self._state.incidents.values():
-            if incident.lost == member.worker:
+            if incident.lost == member.worker and incident.record.kind == "unplanned":
                 incident.ended_how(how)
 
     # Silence ---------------------------------------------------------------------------------------------

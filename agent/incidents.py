@@ -22,9 +22,6 @@ from agent.reporting.incident import (
 )
 from agent.wire import Message
 
-DIGEST_ALGORITHM = "xxh3-128-tree-4MiB"  # xxh3-128 over the xxh3-128 of 4 MiB segments
-"""What `agent.transport` computes on both ends of a transfer."""
-
 
 class Incident:
     """Collects the evidence of one incident; `record` is what is known now."""
@@ -62,6 +59,18 @@ class Incident:
         """The kernel's word on the lost process."""
         trigger = self.record.trigger
         self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, "how": how}))
+
+    def became_unplanned(self, signal: Signal, detail: dict[str, Any], started_at: datetime) -> None:
+        """The worker was lost before it could leave: what was to be prevented or done at leisure has happened."""
+        record = self.record
+        was = {"kind": record.kind, "signal": record.trigger.signal, "detail": record.trigger.detail}
+        self.record = replace(
+            record,
+            kind="unplanned",
+            trigger=Trigger(signal=signal, xid=record.trigger.xid, detail={**detail, "leaving_because": was}),
+            phases=Phases(started_at=started_at, detected_at=datetime.now(UTC)),
+        )
+        self.attempt_ended("failed", f"{self.lost} was lost before it had left")
 
     def quiesced(self, version: int, samples: int, step_seconds: float | None) -> None:
         """All survivors stand still at `version`, the last committed step.
@@ -104,7 +113,7 @@ class Incident:
             state=State(
                 source=source,
                 bytes=ready["bytes"],
-                digest_algorithm=DIGEST_ALGORITHM,
+                digest_algorithm=ready["algorithm"],
                 digest_sent=ready["digest_sent"],
                 digest_received=ready["digest_received"],
             ),

@@ -11,12 +11,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.planned import on_sigterm, sigterm_request
 from agent.process import Watched, describe_exit, fork, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
 from agent.supervisor import CoordinatorProcess
+from agent.watch import Watch, watch_gpus
 from agent.wire import Address, Link, Message, dial, format_address
 
 POLL_SECONDS = 0.005
@@ -43,6 +45,9 @@ class Script:
     master_port: int
     forks: bool
     """Fork the workers from this process instead of starting an interpreter for each."""
+    sigterm_notice: float | None = None
+    """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
+    watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
 
@@ -73,9 +78,16 @@ class NodeAgent:
         self._coordinator.watch()
         for target, name in ((self._listen, "listen"), (self._ping, "ping")):
             threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
+        if script.sigterm_notice is not None:
+            leave = {"type": "drain", "node": script.node, **sigterm_request(script.sigterm_notice)}
+            # A thread, because the signal may have come while this one holds the lock for sending.
+            on_sigterm(lambda: threading.Thread(target=self._tell, args=(leave,), daemon=True).start())
+        monitor = watch_gpus(script.watch, script.node, dict(enumerate(self._workers)), self._tell)
         try:
             self._watch()
         finally:
+            if monitor is not None:
+                monitor.stop()
             self._end_all()
         return self._status()
 
@@ -91,6 +103,7 @@ class NodeAgent:
             world_size=script.world_size,
             streams=script.streams,
             limits=script.limits,
+            sigterm_notice=script.sigterm_notice,
         )
         environment = {
             "OMP_NUM_THREADS": "1",

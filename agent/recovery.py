@@ -42,6 +42,7 @@ class Recovery:
         """Raises Abandoned if the run cannot go on."""
         state = self._state
         state.running = False
+        state.drains.epoch_ended()
         while True:
             self._count_fruitless()
             state.epoch += 1
@@ -156,6 +157,8 @@ class Recovery:
             except StateLost as error:
                 raise Abandoned(f"{error}; start again from the last checkpoint") from error
             except NeedSpares as error:
+                if state.drains.give_way():
+                    raise Disturbed("a leaving worker stays for now, because its spare is needed") from error
                 await self._wait_for_spares(error.count, len(spares))
                 continue
             for worker, rank in plan.targets.items():
@@ -179,7 +182,7 @@ class Recovery:
         if not active:
             return []
         layout = active[0].facts["layout"]
-        spares = self._roster.spares()
+        spares = self._state.drains.in_order(self._roster.spares())
         for member in spares:
             if member.facts["layout"] != layout:
                 self._state.say(f"spare {member.worker} built a different model or gradient buckets; it is not used")
@@ -227,5 +230,7 @@ class Recovery:
 
     def _retire(self, member: Member) -> None:
         """A member that has given its rank away leaves the run."""
-        member.alive, member.rank = False, None
+        rank, member.alive, member.rank = member.rank, False, None
+        self._state.lost_workers.add(member.worker)
+        self._state.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": {"how": "it left"}})
         self._state.fence(member)

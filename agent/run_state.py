@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.evidence import Evidence
 from agent.incidents import Incident
@@ -15,6 +15,9 @@ from agent.reporting.incident import Kind, Signal
 from agent.roster import Member, Roster
 from agent.settings import Limits
 from agent.wal import Record, Wal
+
+if TYPE_CHECKING:
+    from agent.drain import Drains
 
 PATH = -1
 """The key of an incident in which connections broke and nobody was lost."""
@@ -57,6 +60,8 @@ class RunState:
         self.samples = 0
         self.progress_at = time.monotonic()
         self._step_times: list[float] = []
+        self.drains: Drains
+        """Set by the coordinator."""
 
     def say(self, text: str) -> None:
         print(f"agent: {text}", file=sys.stderr, flush=True)
@@ -92,10 +97,15 @@ class RunState:
             return
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
+        leaving = self.drains.lost(member, signal, detail, datetime.fromtimestamp(time.time() - ago, UTC))
         involved = rank is not None or any(each.holder == member.worker for each in self.incidents.values())
         if involved and not self.running:
             self.disturbance = f"{what} was lost"
         if rank is None:
+            return
+        if leaving is not None:
+            self.incidents[rank] = leaving
+            self.remember(leaving)
             return
         if rank in self.incidents:
             incident = self.incidents[rank]

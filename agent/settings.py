@@ -50,6 +50,8 @@ class WorkerSettings:
     world_size: int
     streams: int
     limits: Limits
+    sigterm_notice: float | None = None
+    """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
 
     def to_environment(self) -> dict[str, str]:
         return {WORKER_VARIABLE: json.dumps(asdict(self), separators=(",", ":"))}

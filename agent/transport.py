@@ -56,6 +56,8 @@ class Moved:
     digest_received: str
     moved_at: datetime
     verified_at: datetime
+    algorithm: str = "xxh3-128-tree-4MiB"
+    """xxh3-128 over the xxh3-128 of 4 MiB segments, unless another is named."""
 
 
 class Segments:

@@ -24,10 +24,13 @@ from agent import faults
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
 from agent.journal import Entry, Journal
+from agent.planned import on_sigterm, sigterm_request
 from agent.redundancy import ShardCopy
 from agent.reporting.incident import rfc3339
 from agent.settings import WorkerSettings, job_secret
+from agent.shadow import ShadowCopy, Source
 from agent.state import Registry
+from agent.tap import Tap
 from agent.transport import Moved, Offer, SourceFailed, Transfer
 from agent.wire import Link, Message, admit, dial, parse_address, receive_exactly
 
@@ -52,10 +55,12 @@ class Worker:
         self.commit = CommitPoint(on_commit=self.journal.advance)
         self.finished = False
         """The coordinator has said that all ranks have made their last step."""
+        self.abandoned = False
+        """The coordinator has ended this worker's part."""
         self.promoted = False
+        """State was received since the training thread last looked."""
         self.first_commit: tuple[int, int] | None = None
         """Version and samples of the first step committed in the current epoch."""
-        """State was received since the training thread last looked."""
         self._secret = job_secret()
         self._formed: dict[int, Members] = {}
         self._plan_epoch = 0
@@ -65,6 +70,8 @@ class Worker:
         self._offer_lock = threading.Lock()
         self._transfer: Transfer | None = None
         self._receiving = threading.Lock()
+        self.tap = Tap(registry)
+        self._shadow: ShadowCopy | None = None
         self._hello: Callable[[], Message] = dict
         self.copy: ShardCopy | None = None
         """Of the rank before this one, where the strategy needs it."""
@@ -80,6 +87,8 @@ class Worker:
         """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
         self._hello = hello
         self._connect()
+        if self.settings.sigterm_notice is not None:
+            on_sigterm(lambda: self._leave(self.settings.sigterm_notice or 0.0))
         for target, name in (
             (self._listen, "listen"),
             (self._serve, "serve"),
@@ -141,6 +150,14 @@ class Worker:
                 with contextlib.suppress(OSError):
                     link.send(message)
 
+    def _leave(self, notice: float) -> None:
+        """A scheduler wants this place."""
+        if self.abandoned:
+            os.kill(os.getpid(), signal.SIGTERM)
+        # A thread, because the signal may have come while this one holds the queue's lock.
+        message = {"type": "leave", **sigterm_request(notice)}
+        threading.Thread(target=self.tell, args=(message,), daemon=True).start()
+
     def _suspect(self, reason: str) -> None:
         self.tell({"type": "suspect", "epoch": self._plan_epoch, "reason": reason})
 
@@ -190,10 +207,15 @@ class Worker:
                     self.commit.resume(message["epoch"])
             case "pause":
                 self.commit.pause_at(message["version"])
+            case "shadow":
+                name, (host, port) = message["source"]
+                source = Source(name, (host, port), self._secret)
+                threading.Thread(target=self._follow, args=(source,), daemon=True).start()
             case "finish":
                 self.finished = True
                 self.commit.resume(sys.maxsize)
             case "abandon":
+                self.abandoned = True
                 print(f"agent: {message['reason']}", file=sys.stderr, flush=True)
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -214,6 +236,7 @@ class Worker:
                     "bytes": moved.bytes,
                     "digest_sent": moved.digest_sent,
                     "digest_received": moved.digest_received,
+                    "algorithm": moved.algorithm,
                     "moved_at": rfc3339(moved.moved_at),
                     "verified_at": rfc3339(moved.verified_at),
                 }
@@ -260,13 +283,35 @@ class Worker:
     def _receive(self, plan: Message) -> Moved:
         """Become the rank that the plan assigns, as far as state goes."""
         self.on_rank(plan["ranks"][self.settings.worker])
-        moved = self._pull(plan, self.registry, "holders")
+        moved = self._from_shadow(plan) or self._pull(plan, self.registry, "holders")
         if self.copy is not None:
             self._receive_copy(plan)
         entries = _initial(plan) if plan["version"] == 0 else self._fetch_journal(plan)
         self.journal.receive(entries, committed=False)
         self.commit.adopt(plan["version"])
         self.promoted = True
+        return moved
+
+    def _follow(self, source: Source) -> None:
+        """Begin to copy a leaving worker that goes on training."""
+        with self._receiving:
+            self._end_shadow(self._shadow)
+            self._shadow = ShadowCopy(self.registry, source, self.tell)
+
+    def _end_shadow(self, shadow: ShadowCopy | None) -> None:
+        if shadow is not None and not shadow.close():
+            print("agent: a copy cannot be ended; this spare stops", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _from_shadow(self, plan: Message) -> Moved | None:
+        """Complete a copy that has followed one of the sources; None without one that can be completed."""
+        shadow, self._shadow = self._shadow, None
+        if shadow is None:
+            return None
+        moved = None
+        if shadow.source.name in [name for name, *_ in plan["holders"][self.settings.worker]]:
+            moved = shadow.finish(plan["epoch"], plan["version"], FORM_SECONDS / 2)
+        self._end_shadow(shadow)
         return moved
 
     def _receive_copy(self, plan: Message) -> None:
@@ -335,18 +380,18 @@ class Worker:
             admit(sock, self._secret)
             link = Link(sock)
             request = link.receive()
+            if request["type"] == "shadow":
+                reason = self.tap.serve(link, self._servable)
+                if reason is not None:
+                    self.tell({"type": "shadow_failed", "reason": reason})
+                return
             epoch, version = request["epoch"], request["version"]
 
             def is_current() -> bool:
-                return epoch == self._plan_epoch and self.commit.stopped and self.commit.version == version
+                return self._is_current(epoch, version)
 
-            # The plan may reach the receiver before it reaches this worker.
-            deadline = time.monotonic() + FORM_SECONDS
-            while self._plan_epoch < epoch and time.monotonic() < deadline:
-                time.sleep(0.001)
-            servable = self.commit.wait_servable(version, FORM_SECONDS)
             held = request.get("part") != "copy" or (self.copy is not None and self.copy.filled)
-            if not servable or not is_current() or not held:
+            if not self._servable(epoch, version) or not held:
                 reason = f"it is at version {self.commit.version} in epoch {self._plan_epoch}"
                 link.send({"type": "refused", "reason": reason})
             elif request["type"] == "journal":
@@ -357,6 +402,17 @@ class Worker:
                 offer = self._current_offer(epoch, version, request["part"])
                 link.send({"type": "offer", "manifest": offer.manifest, "small": len(offer.small)})
                 offer.serve(link, is_current)
+
+    def _is_current(self, epoch: int, version: int) -> bool:
+        return epoch == self._plan_epoch and self.commit.stopped and self.commit.version == version
+
+    def _servable(self, epoch: int, version: int) -> bool:
+        """Wait until the state of `version` can be given away in `epoch`."""
+        # The plan may reach the receiver before it reaches this worker.
+        deadline = time.monotonic() + FORM_SECONDS
+        while self._plan_epoch < epoch and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.commit.wait_servable(version, FORM_SECONDS) and self._is_current(epoch, version)
 
     def _current_offer(self, epoch: int, version: int, part: str) -> Offer:
         with self._offer_lock:

@@ -62,6 +62,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait in each step, to watch what happens")
     parser.add_argument("--out", type=Path, help="write losses and digests here; ranks above 0 to FILE.rankN")
     parser.add_argument("--width", type=int, default=48)
     parser.add_argument("--depth", type=int, default=1)

@@ -5,6 +5,8 @@
 Reads top to bottom; the lines with `agent` are all that live migration needs.
 """
 
+import time
+
 import torch
 
 from agent import Agent
@@ -27,6 +29,7 @@ agent.register(optimizer, scheduler=scheduler)
 seed_everything(options.seed * agent.world_size + max(agent.rank, 0))  # each rank drops out differently
 
 for _, batch in agent.steps(lambda rank, size: batches(rank, size, options.seed), options.steps):
+    time.sleep(options.pause)
     loss = next_character_loss(model, batch)
     loss.backward()  # type: ignore[no-untyped-call]
     agent.log(loss=loss)

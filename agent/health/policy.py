@@ -294,7 +294,7 @@ class HealthRules:
     ) -> HealthVerdict:
         detail = {
             "rule": rule,
-            "source": "nvml",
+            "source": reading.source,
             "readings": dict(readings),
             "thresholds": dict(thresholds),
             "window_s": window_s,

@@ -12,7 +12,7 @@ from agent.reporting.incident import Trigger
 HealthSignal = Literal["xid", "ecc", "thermal", "power", "link"]
 Severity = Literal["info", "warning", "critical"]
 Advice = Literal["migrate", "watch"]
-XidOrigin = Literal["nvml", "kernel_log"]
+XidOrigin = Literal["nvml", "kernel_log", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class GpuReading:
     slowdown_reasons: tuple[str, ...] | None = None
     power: float | None = None
     power_limit: float | None = None
+    source: Literal["nvml", "simulated"] = "nvml"
     links_up: Mapping[int, bool] = field(default_factory=dict)
     link_errors: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 

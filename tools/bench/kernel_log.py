@@ -57,7 +57,7 @@ def measure(_wanted: Set[str]) -> Iterator[Reading]:
 
 
 def log_write(path: Path, lines: int) -> None:
-    """A log as `journalctl -o short-iso-precise` prints it: mostly other messages, XIDs now and then, some in storms."""
+    """A log as `journalctl -o short-iso-precise` prints it: few XIDs among other messages, some in storms."""
     rng = random.Random(6)  # noqa: S311 (invented data, the same in every run)
     at = START
     with path.open("w", encoding="ascii") as file:

@@ -1,9 +1,10 @@
 """`manage.py demo`: the main job end to end, on this machine, with nothing mocked.
 
 1. the service starts on loopback, with a demo customer, its contract and an agent key;
-2. a training job of four workers and two spares runs under the agent; the service is killed for a while;
-   one worker is killed with SIGKILL in mid-step; a spare takes its place;
-3. every report arrives exactly once, and the incident is judged from its evidence;
+2. a training job of four workers and four spares runs under the agent; the service is killed for a while;
+   one worker is killed with SIGKILL in mid-step, another leaves a GPU that is said to fail (simulated readings),
+   an operator drains a third; spares take their places;
+3. every report arrives exactly once, and each incident is judged from its evidence;
 4. the same job runs without a fault, and the two results are compared bit for bit;
 5. an earlier, *synthetic* contract year that falls short is closed; its credit is issued, approved and applied;
 6. the guarantee reports are printed, the ledger is verified, and the pages are served.
@@ -32,11 +33,16 @@ from yoco.demo.training import TrainingRun, compare
 from yoco.guarantee.services import reports_accept, years_close
 from yoco.incidents.models import AgentBoot, Incident, RawReport, ReportSource
 
-STEPS = 60
+STEPS = 150
+STEP_S = 0.2
+"""Steps last so long at least, so that three things can happen one after the other on any machine."""
 SEED = 20260803
-FAULT = "kill:rank=2,step=25,point=backward"
+FAULT = "kill:rank=2,step=15,point=backward"
+SICK_GPU = 3
+DRAINED_RANK = 1
 START_TIMEOUT_S = 180
 RUN_TIMEOUT_S = 600
+INCIDENT_TIMEOUT_S = 120
 OUTAGE_S = 6
 
 
@@ -52,9 +58,7 @@ class Command(BaseCommand):
         if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
             raise CommandError("The demo prints its passwords, so it runs only on SQLite. Unset DATABASE_URL.")
         if options["steps"] < STEPS:
-            raise CommandError(
-                f"The fault falls on step 25 of {STEPS}: --steps must be at least {STEPS}.", returncode=2
-            )
+            raise CommandError(f"Three incidents need {STEPS} steps: --steps must be at least {STEPS}.", returncode=2)
         require_free_port(options["port"])
         folder = Path(settings.BASE_DIR, "build", "demo", timezone.now().strftime("%Y%m%d-%H%M%S"))
         folder.mkdir(parents=True)
@@ -84,24 +88,32 @@ class Command(BaseCommand):
         self.stdout.write(self.style.SUCCESS("  ok ") + what)
 
     def _train(self, world: DemoWorld, service: DemoService, folder: Path, steps: int) -> None:
-        self._step("2", "A training job of 4 workers and 2 spares loses a worker; the service is down meanwhile")
+        self._step("2", "A training job of 4 workers and 4 spares; the service is down for a while")
         run_id = f"demo-{secrets.token_hex(4)}"
         faulted = TrainingRun(name=run_id, folder=folder, steps=steps, seed=SEED)
         try:
-            faulted.start(report_url=service.url, key=world.agent_key, faults=FAULT)
+            faulted.start(report_url=service.url, key=world.agent_key, faults=FAULT, step_s=STEP_S)
             self._wait_for_heartbeat(world, run_id, faulted)
             service.kill()
             self.stdout.write(f"  service killed with SIGKILL; rank 2 dies by SIGKILL in the backward pass ({FAULT})")
             time.sleep(OUTAGE_S)
             service.start()
             self.stdout.write(f"  service back after {OUTAGE_S} s")
+            faulted.wait_for_incident("unplanned", timeout_s=INCIDENT_TIMEOUT_S)
+            self.stdout.write(f"  GPU {SICK_GPU} reports an uncorrectable memory error (a simulated NVML reading)")
+            faulted.gpus_write(uncorrected=SICK_GPU)
+            faulted.wait_for_incident("preventive", timeout_s=INCIDENT_TIMEOUT_S)
+            self.stdout.write(f"  agent drain --rank {DRAINED_RANK}, as an operator would before maintenance")
+            self.stdout.write(
+                "".join(f"    {line}\n" for line in faulted.drain(rank=DRAINED_RANK).splitlines()), ending=""
+            )
             with_fault = faulted.finish(timeout_s=RUN_TIMEOUT_S)
         finally:
             faulted.stop()
 
         self._step("3", "Every report arrived exactly once, and the evidence decides")
         self._check_reports(world, run_id)
-        self._check_incident(world, run_id)
+        self._check_incidents(world, run_id)
 
         self._step("4", "The same job without a fault")
         plain = TrainingRun(name=f"{run_id}-reference", folder=folder, steps=steps, seed=SEED)
@@ -139,16 +151,34 @@ class Command(BaseCommand):
         )
         self._require(boot.run_ended_at is not None, "the run said that it ended")
 
-    def _check_incident(self, world: DemoWorld, run_id: str) -> None:
-        incident = Incident.objects.select_related("placement").get(contract=world.contract, run__run_id=run_id)
-        self.stdout.write(
-            f"  step {incident.last_committed_step} committed before, {incident.first_step_after} first after; "
-            f"{incident.state_bytes} bytes from a {incident.state_source}; "
-            f"digest {incident.digest_sent} sent, {incident.digest_received} received"
+    def _check_incidents(self, world: DemoWorld, run_id: str) -> None:
+        found = list(
+            Incident.objects.select_related("placement")
+            .filter(contract=world.contract, run__run_id=run_id)
+            .order_by("started_at")
+        )
+        for incident in found:
+            self.stdout.write(
+                f"  {incident.kind} ({incident.signal}), rank {incident.rank}: step {incident.last_committed_step} "
+                f"committed before, {incident.first_step_after} first after; {incident.state_bytes} bytes from a "
+                f"{incident.state_source}; digest {incident.digest_sent} sent, {incident.digest_received} received"
+            )
+        kinds = [incident.kind for incident in found]
+        self._require(kinds == ["unplanned", "preventive", "planned"], f"the service knows three incidents: {kinds}")
+        killed, foreseen, asked = found
+        self._require(
+            killed.placement.outcome == "resolved",
+            f"the killed worker counts as a failure resolved without loss ({killed.placement.rule})",
+        )
+        detail = foreseen.trigger_detail
+        self._require(
+            foreseen.placement.outcome == "resolved" and detail["source"] == "simulated",
+            f"the rank that left a failing GPU counts, evidenced by {detail['rule']}: {detail['readings']} "
+            f"({detail['source']}), as resolved without loss ({foreseen.placement.rule})",
         )
         self._require(
-            incident.placement.outcome == "resolved",
-            f"the failure counts as resolved without loss ({incident.placement.rule})",
+            asked.placement.outcome == "not_counted" and asked.state_source == "leaving_worker",
+            f"the operator's drain is in the records and does not count ({asked.placement.rule})",
         )
 
     def _settle(self, world: DemoWorld) -> None:
