@@ -73,7 +73,12 @@ class Incident:
         self.attempt_ended("failed", f"{self.lost} was lost before it had left")
 
     def quiesced(self, version: int, samples: int, step_seconds: float | None) -> None:
-        """All survivors stand still at `version`, the last committed step."""
+        """All survivors stand still at `version`, the last committed step.
+
+        In a further attempt the times of the first one hold if the spare already has the state.
+        """
+        if self.record.state is not None:
+            return
         self._phases(quiesced_at=datetime.now(UTC))
         self.record = replace(
             self.record,
@@ -84,6 +89,12 @@ class Incident:
                 step_seconds=step_seconds,
             ),
         )
+
+    def holder_lost(self) -> None:
+        """The spare was lost before a step was committed: what it received counts no more."""
+        self.holder = None
+        self._phases(state_moved_at=None, state_verified_at=None, resumed_at=None)
+        self.record = replace(self.record, state=None)
 
     def spare_assigned(self, worker: str, node: str) -> None:
         """A spare is there to take the rank."""
@@ -160,5 +171,5 @@ class Incident:
         )
         return incident
 
-    def _phases(self, **times: datetime) -> None:
+    def _phases(self, **times: datetime | None) -> None:
         self.record = replace(self.record, phases=replace(self.record.phases, **times))

@@ -110,6 +110,7 @@ class RunState:
         if rank in self.incidents:
             incident = self.incidents[rank]
             incident.attempt_ended("failed", f"{member.worker} was lost before a step was committed")
+            incident.holder_lost()
             self.remember(incident)
             return
         self.open_incident("unplanned", signal, member, rank, detail, ago)

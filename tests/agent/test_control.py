@@ -95,3 +95,13 @@ def test_a_frozen_coordinator_is_replaced(undisturbed: Outcome, tmp_path: Path) 
     assert_exact(outcome, undisturbed)
     assert "the coordinator died (status -9); starting another" in outcome.output
     assert_lossless(outcome.resolved()[0])
+
+
+def test_a_promoted_spare_dies_before_it_commits_a_step(undisturbed: Outcome, tmp_path: Path) -> None:
+    """Still one incident: the evidence is that of the spare with which training went on."""
+    faults = "kill:rank=1,step=8,point=backward;kill:who=spare,rank=1,step=8,point=backward"
+    outcome = train(tmp_path, faults=faults, spares=2, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+    assert [attempt["outcome"] for attempt in report["attempts"]] == ["failed", "resumed"]
