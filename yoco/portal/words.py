@@ -1,5 +1,7 @@
 """Words that only the pages need: verdicts as sentences, and names of facts and of waste terms."""
 
+from typing import Any
+
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -72,6 +74,13 @@ WASTE_TERMS: dict[str, Word] = {
     "fail_slow": _("Running slowly before the failure"),
     "preempted": _("Work lost by pre-empted jobs"),
 }
+
+
+def facts_in_order(facts: dict[str, Any]) -> list[tuple[Word, str]]:
+    """Facts with their names, in the order of `FACTS`: PostgreSQL keeps no order inside a JSON value."""
+    order = list(FACTS)
+    names = sorted(facts, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return [(FACTS.get(name, name), fact_value(name, facts[name])) for name in names]
 
 
 def fact_value(name: str, value: object) -> str:

@@ -19,7 +19,7 @@ from yoco.incidents.models import Kind, RawReport
 from yoco.portal.access import incident_in_url, reader, year_in_url
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.selectors import incidents_page, may_object, reviews_of
-from yoco.portal.words import FACTS, WASTE_TERMS, fact_value
+from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
 
 
@@ -69,7 +69,7 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
             "title": CONDITIONS[row["condition"]],
             "met": row["met"],
             "reason": reason_sentence(row["reason"]),
-            "facts": [(FACTS.get(name, name), fact_value(name, value)) for name, value in row["facts"].items()],
+            "facts": facts_in_order(row["facts"]),
         }
         for row in (placement.evidence if placement else [])
     ]
