@@ -7,7 +7,7 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from tests.agent.sharded import Sharded, assert_exact, kills, train_sharded
+from tests.agent.sharded import Sharded, assert_exact, kills, strategies_reported, train_sharded
 
 STEPS = 16
 POINTS = ["in_allgather/1", "in_reduce_scatter", "allreduce/1", "in_allreduce", "doubt", "apply"]
@@ -45,6 +45,7 @@ def test_every_coordinate_dies_inside_the_collectives_and_around_the_commit(
     assert_exact(run, undisturbed, "replica", len(POINTS))
     victims = [report["where"]["rank"] for report in run.outcome.resolved()]
     assert victims == [0, 1, 2, 3, 0, 1]
+    assert strategies_reported(tmp_path) == {"hsdp/2"}
 
 
 @pytest.mark.slow
