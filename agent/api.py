@@ -35,7 +35,7 @@ from agent.mesh import RankMesh
 from agent.parallel import average_gradients, broadcast_buffers, data_parallel
 from agent.redundancy import ShardCopy
 from agent.settings import WorkerSettings
-from agent.sharding import check_sharded, forget_iteration, take_shard
+from agent.sharding import check_moments, check_sharded, forget_iteration, take_shard
 from agent.state import Registry, Rehearsal, layout
 from agent.transport import bytes_of, state_digest
 from agent.worker import Worker
@@ -324,6 +324,7 @@ class Agent:
             feed.rewind()
             while self._decision is None:
                 yield 0, feed.next()
+        check_moments(self._registry.optimizers)
         faults.at("rehearsal")
         self._rehearsal.undo()
         self._forget_iteration()

@@ -209,8 +209,6 @@ def _coordinate(options: argparse.Namespace) -> int:
         "gpus": options.gpus,
         "gpu_model": options.gpu_model,
         "gpus_per_node": options.gpus,
-        "strategy": "ddp",
-        "replicas": options.workers,
     }
     reporter = IncidentReporter(
         options.spool or options.state_dir / "spool",

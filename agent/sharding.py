@@ -7,7 +7,7 @@ for that, so `take_shard` sets fields of `FSDPParam` and its mesh; they are pinn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from agent.mesh import RankMesh
+from agent.state import local, optimized
 
 
 def check_sharded(model: torch.nn.Module, mesh: RankMesh | None) -> None:
@@ -30,6 +31,20 @@ def check_sharded(model: torch.nn.Module, mesh: RankMesh | None) -> None:
     for parameter in _parameters(model):
         if type(parameter._sharded_param_data) is not torch.Tensor:
             raise ValueError(f"{parameter._param_fqn} is a tensor subclass, which cannot move to another worker")
+
+
+def check_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Raises ValueError for optimizer state that another shard could not take over; call after a step."""
+    for optimizer in optimizers:
+        for parameter in optimized(optimizer):
+            if not isinstance(parameter, DTensor):
+                continue
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor) and value.dim() and local(value).shape != local(parameter).shape:
+                    raise ValueError(
+                        f"{type(optimizer).__name__} keeps {key!r} in another shape than its parameter, which cannot "
+                        "move between shards; use an optimizer whose state is shaped like its parameters"
+                    )
 
 
 def take_shard(model: torch.nn.Module, mesh: RankMesh, rank: int) -> None:

@@ -1,6 +1,7 @@
 """Runs of sharded models: the outcome with every rank's part of the state."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ def assert_exact(run: Sharded, reference: Sharded, source: str, incidents: int) 
     for report in outcome.resolved():
         assert_lossless(report)
         assert report["state"]["source"] == source
+
+
+def strategies_reported(folder: Path) -> set[str]:
+    """What the spooled reports of a run say of its workload, as strategy/replica groups."""
+    spooled = b"".join(path.read_bytes() for path in (folder / "state" / "spool").rglob("*.segment"))
+    found = re.findall(rb'"strategy":"(\w+)","replicas":(\d+)', spooled)
+    return {f"{strategy.decode()}/{replicas.decode()}" for strategy, replicas in found}
 
 
 def kills(points: list[str], ranks: list[int], first: int = 1, every: int = 2) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from agent.planner import Sharding, StateLost, Survivor, make_plan
 from tests.agent.launch import SCRIPTS, train
-from tests.agent.sharded import PATIENT, Sharded, assert_exact, kills, train_sharded
+from tests.agent.sharded import PATIENT, Sharded, assert_exact, kills, strategies_reported, train_sharded
 
 STEPS = 14
 POINTS = ["in_allgather/1", "in_reduce_scatter/1", "copy", "exchange", "doubt", "apply"]
@@ -33,6 +33,7 @@ def test_every_rank_dies_around_the_exchange_of_gradients(undisturbed: Sharded, 
     )
     assert_exact(run, undisturbed, "redundant_shard", len(POINTS))
     assert [report["where"]["rank"] for report in run.outcome.resolved()] == [0, 1, 2, 0, 1, 2]
+    assert strategies_reported(tmp_path) == {"fsdp/1"}
 
 
 @pytest.mark.slow

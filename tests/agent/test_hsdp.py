@@ -1,5 +1,7 @@
 """HSDP on a mesh of 2 replica groups with 2 shards: whichever coordinate dies, the run ends as if nothing had been."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from tests.agent.sharded import Sharded, assert_exact, kills, train_sharded
+from agent.planner import Sharding, Survivor, first_plan
+from tests.agent.sharded import Sharded, assert_exact, kills, strategies_reported, train_sharded
 
 STEPS = 16
 POINTS = ["in_allgather/1", "in_reduce_scatter", "allreduce/1", "in_allreduce", "doubt", "apply"]
@@ -45,6 +48,7 @@ def test_every_coordinate_dies_inside_the_collectives_and_around_the_commit(
     assert_exact(run, undisturbed, "replica", len(POINTS))
     victims = [report["where"]["rank"] for report in run.outcome.resolved()]
     assert victims == [0, 1, 2, 3, 0, 1]
+    assert strategies_reported(tmp_path) == {"hsdp/2"}
 
 
 @pytest.mark.slow
@@ -73,14 +77,19 @@ def test_both_holders_of_a_shard_die_and_the_run_says_so(tmp_path: Path) -> None
     assert "every worker that held rank 1's part of the state is gone" in run.outcome.output
 
 
+def test_ranks_that_were_initialised_differently_begin_with_the_first_replica_group() -> None:
+    survivors = [Survivor(f"w{rank}", rank, 0, False) for rank in range(4)]
+    digests = {"w0": "a", "w1": "b", "w2": "a", "w3": "other"}
+    plan = first_plan(survivors, [], 4, digests, Sharding((0, 1, 0, 1)))
+    assert plan.targets == {"w3": 3}
+    assert plan.holders == {"w3": (("w1", "own"),)}
+
+
 # The private interfaces of torch that agent.mesh and agent.sharding use: one process, no peers ---------------
 
 
 def in_one_process(test: str) -> str:
     """Run `test` of tests/agent/one_process.py, which needs a process group of its own."""
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-m", "tests.agent.one_process", test], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
