@@ -126,8 +126,8 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
     ]
     for number in range(1, CONTRACTS):
 
-        def own(original: Any, number: int = number) -> str:
-            return str(uuid_of_copy(number, original))
+        def own(original: Any, number: int = number) -> Any:
+            return str(uuid_of_copy(number, original)) if original else None
 
         head = GENESIS
         for pk, entry, postings in history:
@@ -136,12 +136,12 @@ def _hashes() -> Iterator[tuple[int, uuid.UUID, str, str]]:
                 id=own(entry.id),
                 contract=own(entry.contract),
                 statement=own(entry.statement),
-                reverses=own(entry.reverses) if entry.reverses else None,
+                reverses=own(entry.reverses),
                 idempotency_key=f"{entry.idempotency_key}/{number}",
                 previous_hash=head,
             )
             lines = [
-                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id) or "", own(p.order_id))
+                Line(p.line, p.account.kind, p.account.currency, p.minor, own(p.credit_id), own(p.order_id))
                 for p in postings
             ]
             head = entry_hash(VERSION, copied, lines)
