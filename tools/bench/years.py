@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Set
+from typing import Any
 
 from tools.bench.copies import UNIQUE_TEXT, rows_copy
 from tools.bench.database import cluster, database_copy, database_name, django_connect, queries_counted, superuser
@@ -96,9 +97,9 @@ def _sample_check() -> None:
     for pk in random.Random(4).sample(ids, SAMPLE):  # noqa: S311 (a sample, not a secret)
         rows = Placement.objects.filter(pk=pk)
         with transaction.atomic():
-            (loaded,) = rows.values()
+            loaded: dict[str, Any] = dict(rows.values()[0])
             placements_refresh(incident_ids=[pk])
-            (placed,) = rows.values()
+            placed: dict[str, Any] = dict(rows.values()[0])
             transaction.set_rollback(True)
         different = {name for name in loaded if loaded[name] != placed[name]} - {"placed_at"}
         assert not different, f"loaded {loaded}, but the rules place {placed}"
