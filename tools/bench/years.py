@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Set
+from typing import Any
 
 from tools.bench.copies import UNIQUE_TEXT, rows_copy
 from tools.bench.database import cluster, database_copy, database_name, django_connect, queries_counted, superuser
@@ -20,7 +21,7 @@ INCIDENTS_EACH = 5_000
 ROUNDS = 7
 REPORTS_A_ROUND = 40
 MAX_QUERIES = 12
-SAMPLE = 400  # incidents whose placing is computed again by the rules
+SAMPLE = 200  # incidents whose placing is computed again by the rules
 
 COPIED_ID = "10000 + t.place * 200 + n"  # in the order of time over all contracts, as incidents would have arrived
 UNIT_KEY = " || ':' || ".join(f"md5(n || '/' || split_part(t.unit_key, ':', {part}))::uuid" for part in (1, 2))
@@ -92,15 +93,16 @@ def _sample_check() -> None:
 
     ids = list(Incident.objects.order_by("pk").values_list("pk", flat=True))
     assert len(ids) == Placement.objects.count() == CONTRACTS * INCIDENTS_EACH, "the load is not complete"
-    sample = random.Random(4).sample(ids, SAMPLE)  # noqa: S311 (a sample, not a secret)
-    rows = Placement.objects.filter(pk__in=sample).order_by("pk").values()
-    with transaction.atomic():
-        before = [{**row, "placed_at": None} for row in rows]
-        placements_refresh(incident_ids=sample)
-        after = [{**row, "placed_at": None} for row in rows.all()]
-        transaction.set_rollback(True)
-    for loaded, placed in zip(before, after, strict=True):
-        assert loaded == placed, f"loaded {loaded}, but the rules place {placed}"
+    # One by one: placing loads the time between the first and the last incident that it is given.
+    for pk in random.Random(4).sample(ids, SAMPLE):  # noqa: S311 (a sample, not a secret)
+        rows = Placement.objects.filter(pk=pk)
+        with transaction.atomic():
+            loaded: dict[str, Any] = dict(rows.values()[0])
+            placements_refresh(incident_ids=[pk])
+            placed: dict[str, Any] = dict(rows.values()[0])
+            transaction.set_rollback(True)
+        different = {name for name in loaded if loaded[name] != placed[name]} - {"placed_at"}
+        assert not different, f"loaded {loaded}, but the rules place {placed}"
 
 
 def _rounds(wanted: Set[str]) -> Iterator[Reading]:
