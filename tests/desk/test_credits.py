@@ -14,6 +14,7 @@ from yoco.accounts.models import User
 from yoco.core.models import AuditEntry
 from yoco.credits.models import Credit, CreditState, LedgerTransaction
 from yoco.credits.selectors import credit_balance
+from yoco.credits.services import credit_apply, credit_restated
 
 
 def sign_in(client: Client, user: User) -> None:
@@ -125,6 +126,54 @@ def test_reversing_puts_a_new_proposal_in_its_place(client: Client, scene: Scene
     assert Credit.objects.filter(year=scene.closed_year, state=CreditState.PROPOSED).count() == 1
     page = text_of(client, reverse("desk:credit", args=[scene.credit.pk]))
     assert "The wrong order was recorded." in page
+
+
+def flag(scene: Scene) -> None:
+    """A restatement finds the closed year met after its credit has paid an order."""
+    issue_and_approve(scene)
+    credit_apply(order_id=scene.order.pk, actor=scene.world.account_manager, amount_minor=20_000_000)
+    statement = scene.credit.statement
+    credit_restated(year=scene.closed_year, statement_id=statement.pk, statement_sha256=statement.sha256, short=False)
+
+
+def test_a_flagged_credit_is_withdrawn_after_a_look(client: Client, scene: Scene) -> None:
+    flag(scene)
+    sign_in(client, scene.world.account_manager)
+    assert "Credits to settle 1 ACME-7 · Year 1" in text_of(client, reverse("desk:portfolio"))
+    assert "It pays nothing until somebody settles it." in text_of(
+        client, reverse("desk:credit", args=[scene.credit.pk])
+    )
+    preview = text_of(client, step_url(scene, "withdraw"))
+    assert "Available to the customer -US$1,000,000.00" in preview
+    assert credit_balance(credit=scene.credit).available == 100_000_000
+    assert confirm(client, step_url(scene, "withdraw"), reason=" ") == 200
+    key = str(uuid.uuid4())
+    for _ in range(2):
+        answer = client.post(step_url(scene, "withdraw"), {"key": key, "reason": "Agreed by telephone."})
+        assert answer.status_code == 302
+    balance = credit_balance(credit=scene.credit)
+    assert (balance.available, balance.applied) == (0, 20_000_000)
+    assert Credit.objects.get(pk=scene.credit.pk).review_since is None
+    assert "Agreed by telephone." in text_of(client, reverse("desk:credit", args=[scene.credit.pk]))
+    assert confirm(client, step_url(scene, "withdraw"), reason="Again.") == 409
+
+
+def test_a_flagged_credit_can_stay_the_customers(client: Client, scene: Scene) -> None:
+    flag(scene)
+    sign_in(client, scene.world.account_manager)
+    assert "the books stay as they are" in text_of(client, step_url(scene, "keep"))
+    assert confirm(client, step_url(scene, "keep"), reason="Goodwill.") == 302
+    assert credit_balance(credit=scene.credit).available == 100_000_000
+    assert confirm(client, reverse("desk:order_apply", args=[scene.order.pk])) == 302
+
+
+def test_only_account_managers_settle_and_only_what_is_flagged(client: Client, scene: Scene) -> None:
+    issue_and_approve(scene)
+    sign_in(client, scene.world.account_manager)
+    assert "does not await settlement" in text_of(client, step_url(scene, "keep"))
+    assert confirm(client, step_url(scene, "withdraw"), reason="Mine.") == 409
+    sign_in(client, scene.world.owner)
+    assert confirm(client, step_url(scene, "keep"), reason="Mine.") == 404
 
 
 def test_an_unknown_step_or_credit_does_not_exist(client: Client, scene: Scene) -> None:

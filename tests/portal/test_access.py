@@ -7,7 +7,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.portal.scene import Scene
+from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
+from yoco.guarantee.uploads import import_file_keep
 from yoco.incidents.models import Dispute, Exclusion
 
 PEOPLE = ["owner", "team_mate", "viewer", "stranger", "anonymous", "account_manager"]
@@ -64,6 +66,17 @@ def some_dispute(scene: Scene) -> Dispute:
     return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
 
 
+def import_file(scene: Scene) -> list[Any]:
+    row = ImportFile.objects.first() or import_file_keep(
+        contract=scene.contract,
+        name="outages.csv",
+        content=b"started_at,run_id,gpus\n2027-10-01T10:00:00Z,llm-7b,8\nyesterday,llm-7b,8\n",
+        options={"format": "csv"},
+        actor=scene.world.account_manager,
+    )
+    return [row.pk]
+
+
 PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
@@ -85,12 +98,17 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:credits": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
     "desk:contract": (contract, DESK),
+    "desk:import": (contract, DESK),
+    "desk:import_file": (import_file, DESK),
+    "desk:import_rejects": (import_file, DESK),
     "desk:credit": (credit, DESK),
     "desk:exclude": (incident, DESK),
     "desk:exclusion": (lambda scene: [some_exclusion(scene).pk], DESK),
     "desk:exclusion_withdraw": (lambda scene: [some_exclusion(scene).pk], DESK),
     "desk:dispute": (lambda scene: [some_dispute(scene).pk], DESK),
     "desk:credit_step": (lambda scene: [scene.credit.pk, "issue"], MONEY),
+    "desk:order_new": (contract, MONEY),
+    "desk:order_cancel": (lambda scene: [scene.order.pk], MONEY),
     "desk:order_apply": (lambda scene: [scene.order.pk], MONEY),
     "account_login": (nothing, ENTRANCE),
     "account_logout": (nothing, [200, 200, 200, 200, 302, 200]),

@@ -1,11 +1,21 @@
 """Forms of the desk."""
 
+from decimal import Decimal
 from typing import Any
+from zoneinfo import available_timezones
 
+from babel.numbers import get_currency_precision
 from django import forms
+from django.core.files.uploadedfile import UploadedFile
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from yoco.contracts.models import ExclusionReason
+from yoco.contracts.models import ExclusionReason, OrderKind
+from yoco.core.templatetags.formats import day, money
+from yoco.guarantee.imports import pairs_read
+from yoco.guarantee.uploads import MAX_BYTES
+from yoco.incidents.importers import SpecError
 
 
 class ConfirmForm(forms.Form):
@@ -45,3 +55,114 @@ class ReasonForm(ConfirmForm):
         max_length=2000,
         help_text=_("The customer's statement and the audit log show it word for word."),
     )
+
+
+class OrderForm(ConfirmForm):
+    """A renewal or an expansion as agreed. `amount` is cleaned to minor units of the contract's currency."""
+
+    number = forms.CharField(label=_("Number"), max_length=40)
+    kind = forms.ChoiceField(label=_("Kind"), choices=OrderKind.choices)
+    amount = forms.DecimalField()
+    ordered_on = forms.DateField(label=_("Ordered"), widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
+
+    def __init__(self, *args: Any, currency: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.currency = currency
+        self.digits = get_currency_precision(currency)
+        self.fields["amount"] = forms.DecimalField(
+            label=_("Amount in %(currency)s") % {"currency": currency},
+            max_digits=15,
+            decimal_places=self.digits,
+            min_value=Decimal(1).scaleb(-self.digits),
+        )
+
+    def clean_amount(self) -> int:
+        amount: Decimal = self.cleaned_data["amount"]
+        return int(amount.scaleb(self.digits))
+
+    @property
+    def entered(self) -> list[tuple[Any, str]]:
+        """What a valid form says, as people read it."""
+        said = self.cleaned_data
+        return [
+            (self.fields["number"].label, said["number"]),
+            (self.fields["kind"].label, OrderKind(said["kind"]).label),
+            (_("Amount"), money(said["amount"], self.currency)),
+            (self.fields["ordered_on"].label, day(said["ordered_on"])),
+        ]
+
+
+class PairsField(forms.CharField):
+    """NAME=VALUE, one a line, as a mapping."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}), required=False, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        lines = [line for line in super().clean(value).splitlines() if line.strip()]
+        try:
+            return pairs_read(lines, gettext("Each line"))
+        except SpecError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class UploadForm(forms.Form):
+    """An operator's record and how to read it. The fields but `file` are the options of `imports.import_spec`."""
+
+    file = forms.FileField(label=_("File"))
+    format = forms.ChoiceField(
+        label=_("Format"),
+        choices=[
+            ("csv", _("CSV with a header row")),
+            ("sacct", _("Slurm accounting (sacct)")),
+            ("dmesg", _("Kernel log")),
+        ],
+    )
+    time_zone = forms.ChoiceField(
+        label=_("Time zone of the file"),
+        required=False,
+        choices=[("", _("Every time has its own offset"))]
+        + [(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        help_text=_("Where the clock that wrote the times stood."),
+    )
+    fold = forms.TypedChoiceField(
+        label=_("Times in a repeated hour"),
+        required=False,
+        choices=[("", _("Reject them")), ("0", _("The first of the two")), ("1", _("The second of the two"))],
+        coerce=int,
+        empty_value=None,
+        help_text=_("When the clock is set back, an hour comes twice."),
+    )
+    time_format = forms.CharField(
+        label=_("Format of the times"),
+        required=False,
+        max_length=60,
+        help_text=_("Only if they are not ISO 8601, for instance %m/%d/%Y %H:%M."),
+    )
+    boot_time = forms.CharField(
+        label=_("Start of the machine"),
+        required=False,
+        max_length=40,
+        help_text=_("For kernel logs that count from boot, with offset: 2026-11-02T09:00:00Z."),
+    )
+    columns = PairsField(
+        label=_("Columns"),
+        help_text=_("CSV only: our field = column of the file, one a line, such as started_at=began."),
+    )
+    constants = PairsField(
+        label=_("The same in every row"),
+        help_text=_("Field = value, one a line. A kernel log needs run_id=… and gpus=…."),
+    )
+
+    def clean_file(self) -> "UploadedFile[bytes]":
+        file: UploadedFile[bytes] = self.cleaned_data["file"]
+        size = file.size or 0
+        if size > MAX_BYTES:
+            raise forms.ValidationError(
+                gettext(
+                    "This file has %(size)s; %(limit)s is the most that can be uploaded. "
+                    "Ask the operator of this service to import it with the command import_incidents."
+                )
+                % {"size": filesizeformat(size), "limit": filesizeformat(MAX_BYTES)}
+            )
+        return file

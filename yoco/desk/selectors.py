@@ -22,6 +22,15 @@ def credits_waiting(*, state: CreditState) -> QuerySet[Credit]:
     )
 
 
+def credits_flagged() -> QuerySet[Credit]:
+    """Credits that a later statement puts in question, the longest waiting first: people settle them."""
+    return (
+        Credit.objects.exclude(review_since=None)
+        .select_related("year__contract__organisation", "issued_by")
+        .order_by("review_since", "id")
+    )
+
+
 def years_closing() -> QuerySet[ContractYear]:
     """Years that ended and wait for late reports, the earliest end first."""
     return (

@@ -2,16 +2,19 @@
 
 from django.urls import path, re_path
 
-from yoco.desk.views import credits, portfolio, reviews
+from yoco.desk.views import credits, imports, orders, portfolio, reviews
 
 app_name = "desk"
 
 urlpatterns = [
     path("", portfolio.portfolio, name="portfolio"),
     path("contracts/<uuid:contract_id>/", portfolio.contract_detail, name="contract"),
+    path("contracts/<uuid:contract_id>/import/", imports.upload, name="import"),
+    path("imports/<uuid:file_id>/", imports.import_file, name="import_file"),
+    path("imports/<uuid:file_id>/rejects.csv", imports.import_rejects, name="import_rejects"),
     path("credits/<uuid:credit_id>/", credits.credit_detail, name="credit"),
     re_path(
-        r"^credits/(?P<credit_id>[0-9a-f-]{36})/(?P<step>issue|approve|reverse)/$",
+        r"^credits/(?P<credit_id>[0-9a-f-]{36})/(?P<step>issue|approve|reverse|withdraw|keep)/$",
         credits.credit_step,
         name="credit_step",
     ),
@@ -19,5 +22,7 @@ urlpatterns = [
     path("exclusions/<uuid:exclusion_id>/", reviews.exclusion, name="exclusion"),
     path("exclusions/<uuid:exclusion_id>/withdraw/", reviews.exclusion_take_back, name="exclusion_withdraw"),
     path("disputes/<uuid:dispute_id>/", reviews.dispute, name="dispute"),
-    path("orders/<uuid:order_id>/apply/", credits.order_apply, name="order_apply"),
+    path("contracts/<uuid:contract_id>/orders/new/", orders.order_new, name="order_new"),
+    path("orders/<uuid:order_id>/apply/", orders.order_apply, name="order_apply"),
+    path("orders/<uuid:order_id>/cancel/", orders.order_call_off, name="order_cancel"),
 ]

@@ -1,19 +1,22 @@
 """Taking in the operators' own records: preview, or import in batches; what is imported is placed at once."""
 
+import datetime
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
-from yoco.contracts.models import Contract
+from yoco.contracts.models import Contract, GuaranteeTerms
 from yoco.guarantee.services import reports_accept
-from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, records_read
+from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, SpecError, records_read
 from yoco.incidents.models import RawReport, ReportSource
 from yoco.incidents.payload import Invalid, report_read
 
 BATCH = 500
+REJECT_COLUMNS = ["line", "reason", "text"]
 
 
 @dataclass
@@ -23,6 +26,63 @@ class ImportOutcome:
     results: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
+
+
+def import_spec(
+    *,
+    contract: Contract,
+    format: str,
+    time_zone: str | None = None,
+    fold: int | None = None,
+    time_format: str | None = None,
+    boot_time: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    constants: Mapping[str, str] | None = None,
+) -> ImportSpec:
+    """How a contract's file is to be read, from what a person wrote; events are gathered by the contract's terms.
+
+    `format` is one of importers.FORMATS. Raises SpecError for a zone or a boot time that is none.
+    """
+    terms = GuaranteeTerms.objects.filter(contract=contract).order_by("-effective_on").first() or GuaranteeTerms()
+    return ImportSpec(
+        format=format,  # type: ignore[arg-type]
+        contract_id=contract.pk,
+        zone=_zone(time_zone) if time_zone else None,
+        fold=fold,  # type: ignore[arg-type]
+        time_format=time_format or None,
+        columns=columns or {},
+        constants=constants or {},
+        boot_time=_boot_time(boot_time) if boot_time else None,
+        window=datetime.timedelta(seconds=terms.root_event_window_s),
+    )
+
+
+def pairs_read(texts: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE, each, as a mapping. Raises SpecError, naming the option, for a text that is none."""
+    pairs = {}
+    for text in texts:
+        name, separator, value = (part.strip() for part in text.partition("="))
+        if not (name and separator and value):
+            raise SpecError(f"{option} takes NAME=VALUE, not “{text}”.")
+        pairs[name] = value
+    return pairs
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise SpecError(f"“{name}” is no IANA time zone; write e.g. Europe/Madrid.") from None
+
+
+def _boot_time(text: str) -> datetime.datetime:
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise SpecError("--boot-time takes ISO 8601 with an offset, e.g. 2026-11-02T09:00:00Z.")
+    return at
 
 
 def incidents_import(

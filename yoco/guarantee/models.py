@@ -5,7 +5,8 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from yoco.contracts.models import ContractYear, GuaranteeTerms
+from yoco.accounts.models import User
+from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
 from yoco.core.ids import uuid7
 from yoco.incidents.models import Incident, Kind, Run
 
@@ -121,3 +122,32 @@ class RestatementDue(models.Model):
     )
     reasons = models.JSONField(default=list, help_text="Stable codes of what changed, in the order they were seen.")
     since = models.DateTimeField(default=timezone.now)
+
+
+class ImportFile(models.Model):
+    """An operator's record as it was uploaded, and how it is to be read: preview and import read these bytes."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="import_files")
+    name = models.CharField(max_length=200, help_text="The file's name where it came from.")
+    sha256 = models.CharField(max_length=64)
+    content = models.BinaryField()
+    options = models.JSONField(help_text="Arguments of guarantee.imports.import_spec.")
+    uploaded_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    uploaded_at = models.DateTimeField(default=timezone.now)
+    imported_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    imported_at = models.DateTimeField(null=True)
+    outcome = models.JSONField(null=True, help_text="Reports created and known, lines rejected and counted.")
+
+    class Meta:
+        ordering = ["-uploaded_at", "-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(imported_at=None, imported_by=None, outcome=None)
+                | Q(imported_at__isnull=False, imported_by__isnull=False, outcome__isnull=False),
+                name="import_file_done_by_someone",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

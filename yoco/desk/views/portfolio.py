@@ -12,6 +12,7 @@ from yoco.credits.models import CreditState
 from yoco.credits.selectors import credits_of_contract
 from yoco.desk.access import desk
 from yoco.desk.selectors import (
+    credits_flagged,
     credits_waiting,
     disputes_open,
     exclusions_proposed,
@@ -29,6 +30,7 @@ def portfolio(request: HttpRequest) -> HttpResponse:
         "section": "portfolio",
         "to_issue": credits_waiting(state=CreditState.PROPOSED),
         "to_approve": credits_waiting(state=CreditState.ISSUED),
+        "to_settle": credits_flagged(),
         "closing": years_closing(),
         "disputes": disputes_open(),
         "exclusions": exclusions_proposed(),

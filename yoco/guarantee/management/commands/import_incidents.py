@@ -1,18 +1,16 @@
 """`manage.py import_incidents`: the operators' own records as incidents."""
 
 import csv
-import datetime
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
-from zoneinfo import ZoneInfo
 
 from django.core.management.base import BaseCommand, CommandError
 
-from yoco.contracts.models import Contract, GuaranteeTerms
-from yoco.guarantee.imports import ImportOutcome, incidents_import
+from yoco.contracts.models import Contract
+from yoco.guarantee.imports import REJECT_COLUMNS, ImportOutcome, import_spec, incidents_import, pairs_read
 from yoco.incidents.importers import FORMATS, Imported, ImportSpec, Rejected, SpecError
 
 SHOWN = 20
@@ -53,7 +51,7 @@ class Command(BaseCommand):
 
         try:
             spec = _spec(contract, options)
-            with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
                 outcome = incidents_import(
                     contract=contract,
                     lines=_with_progress(file, path.stat().st_size, self.stderr),
@@ -90,7 +88,7 @@ class _Rejects:
     def write(self, rejected: Rejected) -> None:
         if self._file is None:
             self._file = self.path.open("w", encoding="utf-8", newline="")
-            csv.writer(self._file).writerow(["line", "reason", "text"])
+            csv.writer(self._file).writerow(REJECT_COLUMNS)
         csv.writer(self._file).writerow([rejected.line, rejected.reason, rejected.text])
 
     def close(self) -> None:
@@ -99,48 +97,16 @@ class _Rejects:
 
 
 def _spec(contract: Contract, options: dict[str, Any]) -> ImportSpec:
-    terms = GuaranteeTerms.objects.filter(contract=contract).order_by("-effective_on").first() or GuaranteeTerms()
-    boot = options["boot_time"]
-    return ImportSpec(
+    return import_spec(
+        contract=contract,
         format=options["format"],
-        contract_id=contract.pk,
-        zone=_zone(options["time_zone"]),
+        time_zone=options["time_zone"],
         fold=options["fold"],
         time_format=options["time_format"],
-        columns=_pairs(options["map"], "--map"),
-        constants=_pairs(options["set"], "--set"),
-        boot_time=_boot_time(boot) if boot else None,
-        window=datetime.timedelta(seconds=terms.root_event_window_s),
+        boot_time=options["boot_time"],
+        columns=pairs_read(options["map"], "--map"),
+        constants=pairs_read(options["set"], "--set"),
     )
-
-
-def _zone(name: str | None) -> ZoneInfo | None:
-    if name is None:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise SpecError(f"“{name}” is no IANA time zone; write e.g. Europe/Madrid.") from None
-
-
-def _boot_time(text: str) -> datetime.datetime:
-    try:
-        at = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise SpecError("--boot-time takes ISO 8601 with an offset, e.g. 2026-11-02T09:00:00Z.")
-    return at
-
-
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not (name and separator and value):
-            raise SpecError(f"{option} takes NAME=VALUE, not “{text}”.")
-        pairs[name] = value
-    return pairs
 
 
 def _with_progress(file: TextIO, size: int, stderr: Any) -> Iterator[str]:
