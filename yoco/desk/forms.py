@@ -1,5 +1,6 @@
 """Forms of the desk."""
 
+import uuid
 from decimal import Decimal
 from typing import Any
 from zoneinfo import available_timezones
@@ -44,6 +45,31 @@ class ExclusionForm(NoteForm):
     def __init__(self, *args: Any, grounds: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["reason"].choices = [(ground, ExclusionReason(ground).label) for ground in grounds]  # type: ignore[attr-defined]
+
+
+class MergeForm(NoteForm):
+    """Which root events an incident belongs together with, and why."""
+
+    events = forms.TypedMultipleChoiceField(
+        label=_("Events of the same days"), coerce=uuid.UUID, widget=forms.CheckboxSelectMultiple
+    )
+    field_order = ["events", "note"]
+
+    def __init__(self, *args: Any, events: list[tuple[uuid.UUID, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["events"].choices = [(str(key), label) for key, label in events]  # type: ignore[attr-defined]
+        self.fields["events"].help_text = (
+            _("Choose what this incident belongs together with.")
+            if events
+            else _("No other event of this contract began within a day of this one.")
+        )
+        self.labels = dict(events)
+
+    @property
+    def entered(self) -> list[tuple[Any, str]]:
+        """What a valid form says, as people read it."""
+        chosen = "\n".join(self.labels[key] for key in self.cleaned_data["events"])
+        return [(_("To be merged with"), chosen), (self.fields["note"].label, self.cleaned_data["note"])]
 
 
 class ReasonForm(ConfirmForm):

@@ -1,16 +1,19 @@
 """What the desk's lists read."""
 
 import datetime
+import uuid
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
+from django.db.models import Count, Min, QuerySet
+from django.utils import timezone
+from django.utils.translation import ngettext
 
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Outcome, Placement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
-from yoco.incidents.models import Decision, Dispute, Exclusion
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RootEvent
 
 
 def credits_waiting(*, state: CreditState) -> QuerySet[Credit]:
@@ -70,6 +73,32 @@ def unaccounted_running(*, limit: int = 20) -> list[Placement]:
         .select_related("incident__contract", "incident__run")
         .order_by("-started_at", "-pk")[:limit]
     )
+
+
+EVENTS_SHOWN = 30
+
+
+def events_near(*, incident: Incident) -> list[tuple[uuid.UUID, str]]:
+    """Root events of the contract that began within a day of an incident, the nearest first, each with its name."""
+    reach = datetime.timedelta(days=1)
+    rows = (
+        RootEvent.objects.filter(
+            contract=incident.contract_id,
+            first_at__range=(incident.started_at - reach, incident.started_at + reach),
+        )
+        .exclude(incidents=incident)
+        .annotate(reports=Count("incidents"), workload=Min("incidents__run__run_id"))
+        .filter(reports__gt=0)
+    )
+    nearest = sorted(rows, key=lambda row: (abs(row.first_at - incident.started_at), row.pk))[:EVENTS_SHOWN]
+    return [(row.pk, _event_name(row)) for row in nearest]
+
+
+def _event_name(row: RootEvent) -> str:
+    at = timezone.localtime(row.first_at).strftime("%Y-%m-%d %H:%M:%S")
+    reports: int = row.reports  # type: ignore[attr-defined]
+    size = ngettext("%(n)s report", "%(n)s reports", reports) % {"n": reports}
+    return " · ".join(part for part in (at, row.workload, row.node, row.cause, size) if part)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

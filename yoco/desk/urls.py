@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from yoco.desk.views import credits, imports, orders, portfolio, reviews
+from yoco.desk.views import credits, imports, orders, portfolio, regrouping, reviews
 
 app_name = "desk"
 
@@ -19,6 +19,9 @@ urlpatterns = [
         name="credit_step",
     ),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/exclude/", reviews.exclude, name="exclude"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/merge/", regrouping.merge, name="merge"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/split/", regrouping.split, name="split"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/revert/", regrouping.revert, name="revert"),
     path("exclusions/<uuid:exclusion_id>/", reviews.exclusion, name="exclusion"),
     path("exclusions/<uuid:exclusion_id>/withdraw/", reviews.exclusion_take_back, name="exclusion_withdraw"),
     path("disputes/<uuid:dispute_id>/", reviews.dispute, name="dispute"),

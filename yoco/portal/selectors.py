@@ -10,7 +10,7 @@ from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.clock import milliseconds_between
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Regrouping
 
 PAGE_SIZE = 50
 
@@ -108,6 +108,36 @@ def reviews_of(*, incident: Incident) -> Reviews:
     return Reviews(
         exclusions=list(incident.exclusions.select_related("proposed_by", "decided_by").order_by("-proposed_at")),
         disputes=list(incident.disputes.select_related("raised_by", "decided_by").order_by("-raised_at")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OneEvent:
+    """The reports of one event: how many incidents tell of it, the first of the others, and who moved this one."""
+
+    size: int
+    others: list[Incident]
+    regroupings: list[Regrouping]
+
+    @property
+    def unshown(self) -> int:
+        """Others beyond those that are listed."""
+        return self.size - 1 - len(self.others)
+
+
+EVENT_SHOWN = 20
+
+
+def event_of(*, incident: Incident) -> OneEvent:
+    """What else tells of the root event of one incident, the earliest first, with where each is placed."""
+    others = Incident.objects.filter(root_event=incident.root_event_id).exclude(pk=incident.pk)
+    known = incident.root_event_id is not None
+    return OneEvent(
+        size=1 + (others.count() if known else 0),
+        others=list(others.select_related("run", "placement").order_by("started_at", "pk")[:EVENT_SHOWN])
+        if known
+        else [],
+        regroupings=list(incident.regroupings.select_related("by")),
     )
 
 

@@ -41,15 +41,17 @@ class Choice:
     dangerous: bool = False
 
 
+def incident_in_url(contract_id: uuid.UUID, incident_id: uuid.UUID) -> Incident:
+    """Account managers see every incident; views call it behind `desk`."""
+    incidents = Incident.objects.select_related("contract__organisation", "run")
+    return get_object_or_404(incidents, contract_id=contract_id, public_id=incident_id)
+
+
 @require_http_methods(["GET", "POST"])
 @desk
 def exclude(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
     """Proposes to leave an incident out of the ratio; a second account manager decides."""
-    incident = get_object_or_404(
-        Incident.objects.select_related("contract__organisation", "run"),
-        contract_id=contract_id,
-        public_id=incident_id,
-    )
+    incident = incident_in_url(contract_id, incident_id)
     placed = incident_placement(incident=incident)
     terms = placed.placement.terms if placed else None
     form = ExclusionForm(request.POST or None, grounds=terms.exclusions if terms else [])
@@ -60,7 +62,7 @@ def exclude(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID
         _("Propose the exclusion"),
         lambda note: exclusion_propose(incident=incident, reason=ground, note=note, actor=actor),
     )
-    return _decide(
+    return decide(
         request,
         incident=incident,
         title=_("Propose an exclusion"),
@@ -78,7 +80,7 @@ def exclusion(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
     """Accepts or rejects an exclusion that somebody else proposed."""
     row = get_object_or_404(Exclusion.objects.select_related(*INCIDENT, "proposed_by"), pk=exclusion_id)
     actor = account_manager(request)
-    return _decide(
+    return decide(
         request,
         incident=row.incident,
         title=_("Decide an exclusion"),
@@ -108,7 +110,7 @@ def exclusion_take_back(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpRe
     """Withdraws an exclusion, proposed or accepted."""
     row = get_object_or_404(Exclusion.objects.select_related(*INCIDENT, "proposed_by"), pk=exclusion_id)
     actor = account_manager(request)
-    return _decide(
+    return decide(
         request,
         incident=row.incident,
         title=_("Take an exclusion back"),
@@ -132,7 +134,7 @@ def dispute(request: HttpRequest, dispute_id: uuid.UUID) -> HttpResponse:
     """Upholds or rejects a customer's objection."""
     row = get_object_or_404(Dispute.objects.select_related(*INCIDENT, "raised_by"), pk=dispute_id)
     actor = account_manager(request)
-    return _decide(
+    return decide(
         request,
         incident=row.incident,
         title=_("Decide an objection"),
@@ -156,7 +158,7 @@ def dispute(request: HttpRequest, dispute_id: uuid.UUID) -> HttpResponse:
     )
 
 
-def _decide(
+def decide(
     request: HttpRequest,
     *,
     incident: Incident,
@@ -167,7 +169,12 @@ def _decide(
     done: str | Promise,
     said: list[tuple[object, ...]] | None = None,
     preview: bool = True,
+    asks: bool = False,
 ) -> HttpResponse:
+    """Shows the incident, what was `said`, and the year after each choice; a POST with a choice's value takes it.
+
+    With `asks`, choices depend on what the form says: a POST without one shows what they do and keeps the entries.
+    """
     refused = ""
     chosen = next((choice for choice in choices if choice.value == request.POST.get("decision")), None)
     if request.method == "POST" and chosen is not None and form.is_valid():
@@ -196,6 +203,7 @@ def _decide(
         "form": form,
         "choices": choices,
         "said": said or [],
+        "asks": asks,
         "now": figures_of(year) if year is not None else None,
         "effects": effects,
         "refused": refused or next((effect.refused for _choice, effect in effects if effect.refused), ""),

@@ -18,7 +18,7 @@ from yoco.guarantee.selectors import incident_placement
 from yoco.incidents.models import Kind, RawReport
 from yoco.portal.access import incident_in_url, reader, year_in_url
 from yoco.portal.graphics import PHASES, phases
-from yoco.portal.selectors import incidents_page, may_object, reviews_of
+from yoco.portal.selectors import event_of, incidents_page, may_object, reviews_of
 from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
 
@@ -89,6 +89,7 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         "phases": phases(instants),
         "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
         "reader_zone": timezone.get_current_timezone_name(),
+        "event": event_of(incident=incident),
         "reviews": reviews_of(incident=incident),
         "may_object": placement is not None and may_object(user=reader(request), incident=incident),
         "reports": [(report, pretty(report.body)) for report in reports],
