@@ -6,8 +6,10 @@ Tests that use them are marked `postgres` and/or `redis`.
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -25,6 +27,18 @@ PRODUCTION_LIKE = {
 }
 
 
+def _drop(admin: psycopg.Connection[Any], name: str) -> None:
+    """Drops a database with whatever sessions of ours are left in it."""
+    for _ in range(50):
+        try:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        except psycopg.errors.InsufficientPrivilege:
+            time.sleep(0.2)  # autovacuum is in it, which belongs to the superuser and leaves by itself
+        else:
+            return
+    raise RuntimeError(f"The database {name} could not be dropped: a session of another role stays in it.")
+
+
 @pytest.fixture
 def fresh_database_url() -> Iterator[str]:
     """The URL of a new, empty PostgreSQL database, for child processes; dropped at the end."""
@@ -33,7 +47,7 @@ def fresh_database_url() -> Iterator[str]:
     with psycopg.connect(os.environ["TEST_DATABASE_URL"], autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield f"{base}/{name}"
-        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        _drop(admin, name)
 
 
 @pytest.fixture
