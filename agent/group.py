@@ -184,7 +184,8 @@ class LiveGroup(dist.ProcessGroup):
         with self._lock:
             if members is None or members is not self._members or self._state != "formed":
                 return False
-            self._state, self.failed = "broken", True
+            # A rank that never comes to the next epoch must not look as if it had begun collectives in it.
+            self._state, self.failed, self.issued = "broken", True, 0
             pending, self._pending = self._pending, set()
             self._graveyard.append(members)
         members.shut_sockets()

@@ -447,7 +447,8 @@ class _Forming:
             store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
             partitions = worker.group.partitions
             self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS, partitions)
-            self._members.set_timeout(worker.settings.limits.hang)
+            # Later than the coordinator's own watch for a hang, which knows whom the others wait for.
+            self._members.set_timeout(2 * worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here
             self._error = error
 
