@@ -1,6 +1,6 @@
 # Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench venv translations clean
+.PHONY: help demo test soak lint bench venv translations clean
 PY := .venv/bin/python
 
 help: ## list the targets
@@ -12,6 +12,10 @@ demo: translations ## train under faults, report, settle, serve http://127.0.0.1
 test: export NEED_SYSTEM_PACKAGES = 1
 test: translations ## lint, then the whole suite on PostgreSQL and on SQLite (ARGS='tests/test_x.py -k name' for a part)
 	@$(PY) -m tools.suite $(ARGS)
+
+soak: venv ## the agent's long tests: every kill point by itself, two minutes of random faults, then FAULTS=500 more from SEED=1
+	@$(PY) -m pytest -m "agent and slow"
+	@$(PY) -m tests.agent.soak --faults $(or $(FAULTS),500) --seed $(or $(SEED),1)
 
 lint: venv ## ruff, mypy, import-linter, Django's checks, missing migrations
 	@$(PY) -m tools.suite --lint

@@ -6,7 +6,8 @@ Every step runs even if an earlier one failed; the end lists them all, and the e
 The tests run in three passes:
 
 1. on PostgreSQL, with Redis and a browser, on all cores: everything but the agent's tests;
-2. the agent's tests alone, on one core at a time: they start training processes and measure times;
+2. the agent's tests alone, on one core at a time: they start training processes and measure times (its long matrix of
+   every kill point by itself, and the soak, are `make soak`);
 3. on SQLite, all tests that use a database, since every invariant must hold on both.
 """
 
@@ -43,7 +44,7 @@ LINT = [
 PYTEST = [PYTHON, "-m", "pytest", "--durations=5"]
 PARALLEL = ["-n", "auto", "--dist", "loadgroup"]
 ON_POSTGRES = Step("tests on PostgreSQL", [*PYTEST, *PARALLEL, "-m", "not agent"])
-AGENT = Step("tests of the agent", [*PYTEST, "-m", "agent"])
+AGENT = Step("tests of the agent", [*PYTEST, "-m", "agent and not slow"])
 ON_SQLITE = Step(
     "tests on SQLite",
     [*PYTEST, *PARALLEL, "-m", "database and not (postgres or redis or browser or agent)"],
