@@ -64,6 +64,13 @@ def test_two_people_issue_approve_and_apply_a_credit(client: Client, scene: Scen
     assert {"credit.issued", "credit.approved"} <= set(actions)
 
 
+def test_a_credit_for_an_invented_year_says_so_to_both_sides(client: Client, scene: Scene) -> None:
+    sign_in(client, scene.world.account_manager)
+    assert "Synthetic" in text_of(client, reverse("desk:credit", args=[scene.credit.pk]))
+    sign_in(client, scene.world.owner)
+    assert "Synthetic" in text_of(client, reverse("portal:credits", args=[scene.contract.pk]))
+
+
 def test_a_preview_changes_nothing(client: Client, scene: Scene) -> None:
     issue_and_approve(scene)
     sign_in(client, scene.world.account_manager)

@@ -101,6 +101,12 @@ def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:
     return {year_id: Tally(**found) for year_id, found in counts.items()}
 
 
+def years_synthetic(*, year_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of the years in which an incident was invented, for demonstration."""
+    placed = Placement.objects.filter(year__in=list(year_ids), synthetic=True)
+    return set(placed.order_by().values_list("year_id", flat=True).distinct())
+
+
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
     counted_outcomes = {"resolved", "not_resolved"}
     if terms.unaccounted == "not_resolved":

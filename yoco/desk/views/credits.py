@@ -29,7 +29,7 @@ def credit_in_url(credit_id: uuid.UUID) -> Credit:
     """Account managers see every credit; views call it behind `desk`."""
     credits = Credit.objects.select_related(
         "year__contract__organisation", "terms", "statement", "issued_by", "approved_by", "amount_order"
-    ).defer("statement__canonical", "statement__summary")
+    ).defer("statement__canonical")
     return get_object_or_404(credits, pk=credit_id)
 
 
@@ -48,7 +48,8 @@ def credit_detail(request: HttpRequest, credit_id: uuid.UUID) -> HttpResponse:
         "expected": balance.granted or credit_amount_expected(credit=credit),
         "expires_at": credit_expires_at(credit=credit),
         "entries": transactions_of_credit(credit=credit),
-        "orders": orders if credit.state == CreditState.APPROVED else [],
+        "orders": orders if credit.state == CreditState.APPROVED and balance.available else [],
+        "synthetic": bool((credit.statement.summary or {}).get("synthetic")),
         "own_issue": credit.issued_by_id == account_manager(request).pk,
     }
     return render(request, "desk/credit.html", context)

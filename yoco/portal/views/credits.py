@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET
 
 from yoco.core.clock import local_midnight
 from yoco.credits.selectors import account_statement, credit_balances, credits_of_contract
+from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import contract_in_url
 from yoco.portal.selectors import year_current, years_of
 
@@ -34,5 +35,6 @@ def credit_account(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse
         "year": year_current(years=years_of(contract=contract, at=now), at=now),
         "credits": [(credit, balances[credit.pk]) for credit in credits],
         "account": account,
+        "synthetic_years": years_synthetic(year_ids=[credit.year_id for credit in credits]),
     }
     return render(request, "portal/credits.html", context)
