@@ -180,7 +180,7 @@ class Model:
 
     def settle(self, number: int, withdraw: bool) -> None:
         credit = self.credits[number]
-        if not credit.review:
+        if not credit.review or (withdraw and credit.review == "order"):
             raise Refused
         credit.review = ""
         if withdraw and credit.state == "approved" and not credit.used:

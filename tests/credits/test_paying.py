@@ -146,6 +146,25 @@ def test_an_amount_used_elsewhere_stays_and_people_are_asked_when_its_order_is_c
     assert credit_balance(credit=credit).applied == 1000
 
 
+@pytest.mark.parametrize("other_cancelled", [False, True])
+def test_people_cannot_withdraw_a_credit_while_its_year_still_fell_short(books: World, other_cancelled: bool) -> None:
+    credit = make.approved(books, books.year, books.terms)
+    first, other = make.order(books.contract, 4000), make.order(books.contract, 4000, day=datetime.date(2027, 11, 3))
+    credit_apply(order_id=other.pk, actor=books.account_manager, amount_minor=10)
+    cancelled(books, first)
+    if other_cancelled:
+        cancelled(books, other)
+    before = credit_balance(credit=credit)
+    with pytest.raises(DomainError, match="still fell short") as refused:
+        credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=True, reason="Not needed")
+    assert refused.value.code == "still_short"
+    credit.refresh_from_db()
+    assert (credit.review_since is not None, credit_balance(credit=credit)) == (True, before)
+    credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=False, reason="Owed")
+    if other_cancelled:
+        assert credit_reverse(credit_id=credit.pk, actor=books.account_manager, reason="Anew").state == "proposed"
+
+
 @pytest.mark.parametrize(
     ("fields", "last_instant"),
     [

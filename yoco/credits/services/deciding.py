@@ -226,7 +226,10 @@ def credit_restated(
 
 @transaction.atomic
 def credit_settle(*, credit_id: uuid.UUID, actor: User, withdraw: bool, reason: str, key: str | None = None) -> Credit:
-    """People decided about a flagged credit: withdraw what is left of it, or let the customer keep it."""
+    """People decided about a flagged credit: withdraw what is left of it, or let the customer keep it.
+
+    Raises DomainError if it does not await settlement, and if it is to be withdrawn although the year still fell short.
+    """
     contract, credit = credit_locked(credit_id)
     reason = reason_cleaned(reason)
     request = request_of(
@@ -244,6 +247,14 @@ def credit_settle(*, credit_id: uuid.UUID, actor: User, withdraw: bool, reason: 
     if credit.review_since is None or credit.review_statement is None:
         raise DomainError(_("This credit does not await settlement."), code="not_under_review")
     statement = credit.review_statement
+    if withdraw and statement.verdict == "short":
+        raise DomainError(
+            _(
+                "The year still fell short, so this credit stays owed and cannot be withdrawn. Let the customer keep "
+                "it; if it was issued wrongly, reverse it afterwards, which proposes it anew."
+            ),
+            code="still_short",
+        )
     balance = credit_balance(credit=credit)
     review_end(credit)
     if withdraw and credit.state == CreditState.APPROVED and not balance.applied:
