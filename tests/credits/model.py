@@ -171,9 +171,10 @@ class Model:
         credit = self.credits[number]
         if short:
             if credit.review == "statement":
-                credit.review = ""
-        elif not credit.review:
-            if credit.used:
+                asked = credit.state == "approved" and credit.used and self.fixed_by_cancelled(credit)
+                credit.review = "order" if asked else ""
+        elif credit.review != "statement":
+            if credit.used or credit.review:
                 credit.review = "statement"
             elif credit.state != "expired":
                 self.end_reversed(credit)

@@ -170,17 +170,8 @@ def amount_unfix(contract: Contract, credit: Credit, order: Order, actor: User |
         return []
     balance = credit_balance(credit=credit)
     if balance.applied:
-        asked = system_request("ask", credit.pk, order.pk)
-        if request_earlier(asked):
-            return []  # people have decided about this order
-        request_record(asked, credit=credit.pk)
-        review_begin(
-            credit,
-            _("Order %(order)s, which fixed the amount, was cancelled after part of the credit paid another order.")
-            % {"order": order.number},
-            credit.statement_id,
-            actor,
-        )
+        if not request_earlier(system_request("ask", credit.pk, order.pk)):  # else people have decided about it
+            review_begin_order(credit, order, actor)
         return []
     made = []
     if balance.available:
@@ -292,6 +283,20 @@ def review_begin(credit: Credit, reason: str, statement_id: uuid.UUID, actor: Us
     credit.review_since, credit.review_reason, credit.review_statement_id = timezone.now(), reason, statement_id
     credit.save(update_fields=["review_since", "review_reason", "review_statement"])
     tell("credit.review_begun", credit, actor, reason=reason, statement=str(statement_id))
+
+
+def review_begin_order(credit: Credit, order: Order, actor: User | None) -> None:
+    """Asks people what becomes of a used credit whose amount a cancelled order fixed."""
+    asked = system_request("ask", credit.pk, order.pk)
+    if not request_earlier(asked):
+        request_record(asked, credit=credit.pk)
+    review_begin(
+        credit,
+        _("Order %(order)s, which fixed the amount, was cancelled after part of the credit paid another order.")
+        % {"order": order.number},
+        credit.statement_id,
+        actor,
+    )
 
 
 def review_end(credit: Credit) -> None:
