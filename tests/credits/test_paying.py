@@ -8,7 +8,7 @@ import time_machine
 from tests.credits import books as make
 from tests.people import World
 from yoco.accounts.models import User
-from yoco.contracts.models import GuaranteeTerms, OrderKind
+from yoco.contracts.models import Contract, GuaranteeTerms, OrderKind
 from yoco.core.problem import DomainError
 from yoco.credits.models import Credit, CreditState, LedgerTransaction
 from yoco.credits.selectors import CreditBalance, credit_balance, credit_expires_at, order_payment
@@ -210,6 +210,43 @@ def test_a_renewal_keeps_the_credit_beyond_the_contracts_end(books: World) -> No
     assert credit_expires_at(credit=credit) is None
     make.cancel(renewal)
     assert credit_expires_at(credit=credit) is not None
+
+
+def credit_of_the_last_year(world: World) -> Credit:
+    """An approved credit of a contract of one year, which ended two months before."""
+    Contract.objects.filter(pk=world.contract.pk).update(ends_on=world.year.ends_on)
+    credit = make.approved(world, world.year, world.terms)
+    assert credits_expire() == []
+    return credit
+
+
+def test_a_renewal_signed_before_the_last_year_ended_fixes_and_takes_its_credit(books: World) -> None:
+    make.order(books.contract, 7777, day=datetime.date(2027, 8, 21))
+    renewal = make.order(books.contract, 4000, day=datetime.date(2027, 8, 22), kind=OrderKind.RENEWAL)
+    credit = credit_of_the_last_year(books)
+    assert (credit.amount_order, credit_expires_at(credit=credit)) == (renewal, None)
+    credit_apply(order_id=renewal.pk, actor=books.account_manager)
+    assert credit_balance(credit=credit) == CreditBalance("EUR", granted=1000, applied=1000)
+
+
+def test_a_renewal_signed_after_the_last_year_was_closed_fixes_and_takes_its_credit(
+    books: World, clock: time_machine.Traveller
+) -> None:
+    credit = credit_of_the_last_year(books)
+    clock.shift(datetime.timedelta(days=20))
+    assert credits_expire() == []
+    renewal = make.order(books.contract, 4000, day=datetime.date(2027, 11, 22), kind=OrderKind.RENEWAL)
+    credit_apply(order_id=renewal.pk, actor=books.account_manager)
+    assert credit_balance(credit=credit) == CreditBalance("EUR", granted=1000, applied=1000)
+
+
+def test_without_a_renewal_the_last_years_credit_runs_out_after_the_dispute_window(
+    books: World, clock: time_machine.Traveller
+) -> None:
+    credit = credit_of_the_last_year(books)
+    midnight = datetime.datetime(2027, 12, 2, 23, tzinfo=datetime.UTC)  # ends the 30th day in Madrid
+    assert credits_expire(as_of=midnight - datetime.timedelta(seconds=1)) == []
+    assert credits_expire(as_of=midnight) == [credit]
 
 
 def test_what_comes_back_after_it_ran_out_is_forfeited_at_once(books: World, clock: time_machine.Traveller) -> None:

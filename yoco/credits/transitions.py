@@ -3,13 +3,14 @@
 import datetime
 import uuid
 
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
-from yoco.contracts.models import Contract, ContractYear, CreditBase, Order
+from yoco.contracts.models import Contract, ContractYear, CreditBase, Order, OrderKind
 from yoco.core.audit import audit_record
 from yoco.core.money import Money
 from yoco.core.outbox import outbox_record
@@ -307,13 +308,16 @@ def review_end(credit: Credit) -> None:
 
 def payers_of(contract: Contract, order: Order, now: datetime.datetime) -> list[Payer]:
     """The contract's credits that can pay this order, with what each has left."""
+    before = Q(year__ends_on__lte=order.ordered_on)
+    if order.kind == OrderKind.RENEWAL:
+        before = Q(year__starts_on__lte=order.ordered_on)
     credits = list(
         Credit.objects.filter(
+            before,
             year__contract=contract,
             state=CreditState.APPROVED,
             review_since=None,
             currency=order.currency,
-            year__ends_on__lte=order.ordered_on,
         ).select_related("year__contract", "terms")
     )
     balances = credit_balances(credits=credits)
