@@ -4,6 +4,8 @@ import datetime
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+DISPUTE_WINDOW = datetime.timedelta(days=30)
+
 
 @dataclass
 class ModelOrder:
@@ -26,6 +28,7 @@ class ModelCredit:
     year: int
     fees: int | None
     last_day: datetime.date | None
+    usable_until: datetime.date
     state: str = "proposed"
     issuer: int | None = None
     granted: int | None = None
@@ -69,14 +72,17 @@ class Model:
 
     def over(self, credit: ModelCredit) -> bool:
         renewed = any(o.live and o.renewal for o in self.orders)
-        last = credit.last_day or (None if renewed else self.contract_last_day)
+        last = credit.last_day or (None if renewed else self.contract_end(credit))
         return last is not None and self.today > last
+
+    def contract_end(self, credit: ModelCredit) -> datetime.date:
+        return max(self.contract_last_day, credit.usable_until)
 
     def quarter(self, amount: int) -> int:
         return round(Fraction(amount, 4))
 
     def propose(self, year: int) -> None:
-        self.credits.append(ModelCredit(year, self.fees[year], self.last_days[year]))
+        self.credits.append(ModelCredit(year, self.fees[year], self.last_days[year], self.today + DISPUTE_WINDOW))
 
     def issue(self, number: int, person: int, priority: int) -> None:
         credit = self.credits[number]
@@ -119,8 +125,11 @@ class Model:
         ready = [c for c in self.credits if c.state == "approved" and not c.review and not self.over(c)]
         forever = datetime.date.max
         renewed = any(o.live and o.renewal for o in self.orders)
-        contract_end = forever if renewed else self.contract_last_day
-        for credit in sorted(ready, key=lambda c: (c.rank[0], c.last_day or contract_end, c.rank[1])):
+
+        def runs_out(credit: ModelCredit) -> datetime.date:
+            return credit.last_day or (forever if renewed else self.contract_end(credit))
+
+        for credit in sorted(ready, key=lambda c: (c.rank[0], runs_out(c), c.rank[1])):
             minor = min(credit.left, room)
             if minor > 0:
                 credit.applied[number] = credit.applied.get(number, 0) + minor
@@ -171,16 +180,17 @@ class Model:
         credit = self.credits[number]
         if short:
             if credit.review == "statement":
-                credit.review = ""
-        elif not credit.review:
-            if credit.used:
+                asked = credit.state == "approved" and credit.used and self.fixed_by_cancelled(credit)
+                credit.review = "order" if asked else ""
+        elif credit.review != "statement":
+            if credit.used or credit.review:
                 credit.review = "statement"
             elif credit.state != "expired":
                 self.end_reversed(credit)
 
     def settle(self, number: int, withdraw: bool) -> None:
         credit = self.credits[number]
-        if not credit.review:
+        if not credit.review or (withdraw and credit.review == "order"):
             raise Refused
         credit.review = ""
         if withdraw and credit.state == "approved" and not credit.used:

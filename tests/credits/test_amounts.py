@@ -77,7 +77,7 @@ def test_months_later_keeps_the_day_or_takes_the_months_last(day: datetime.date,
 
 def test_the_last_usable_day_of_each_kind_of_expiry() -> None:
     day = datetime.date
-    common = {"issued_on": day(2027, 11, 30), "contract_ends_on": day(2028, 9, 1)}
+    common = {"issued_on": day(2027, 11, 30), "contract_ends_on": day(2028, 9, 1), "usable_until": day(2027, 12, 30)}
     assert last_usable_day(expiry="date", expires_on=day(2028, 1, 1), months=None, renewed=False, **common) == day(
         2028, 1, 1
     )
@@ -86,3 +86,7 @@ def test_the_last_usable_day_of_each_kind_of_expiry() -> None:
         2028, 8, 31
     )
     assert last_usable_day(expiry="contract_end", expires_on=None, months=None, renewed=True, **common) is None
+    common["usable_until"] = day(2028, 10, 31)
+    assert last_usable_day(expiry="contract_end", expires_on=None, months=None, renewed=False, **common) == day(
+        2028, 10, 31
+    )

@@ -8,7 +8,7 @@ import time_machine
 from tests.credits import books as make
 from tests.people import World
 from yoco.accounts.models import User
-from yoco.contracts.models import GuaranteeTerms, OrderKind
+from yoco.contracts.models import Contract, GuaranteeTerms, OrderKind
 from yoco.core.problem import DomainError
 from yoco.credits.models import Credit, CreditState, LedgerTransaction
 from yoco.credits.selectors import CreditBalance, credit_balance, credit_expires_at, order_payment
@@ -146,6 +146,25 @@ def test_an_amount_used_elsewhere_stays_and_people_are_asked_when_its_order_is_c
     assert credit_balance(credit=credit).applied == 1000
 
 
+@pytest.mark.parametrize("other_cancelled", [False, True])
+def test_people_cannot_withdraw_a_credit_while_its_year_still_fell_short(books: World, other_cancelled: bool) -> None:
+    credit = make.approved(books, books.year, books.terms)
+    first, other = make.order(books.contract, 4000), make.order(books.contract, 4000, day=datetime.date(2027, 11, 3))
+    credit_apply(order_id=other.pk, actor=books.account_manager, amount_minor=10)
+    cancelled(books, first)
+    if other_cancelled:
+        cancelled(books, other)
+    before = credit_balance(credit=credit)
+    with pytest.raises(DomainError, match="still fell short") as refused:
+        credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=True, reason="Not needed")
+    assert refused.value.code == "still_short"
+    credit.refresh_from_db()
+    assert (credit.review_since is not None, credit_balance(credit=credit)) == (True, before)
+    credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=False, reason="Owed")
+    if other_cancelled:
+        assert credit_reverse(credit_id=credit.pk, actor=books.account_manager, reason="Anew").state == "proposed"
+
+
 @pytest.mark.parametrize(
     ("fields", "last_instant"),
     [
@@ -191,6 +210,43 @@ def test_a_renewal_keeps_the_credit_beyond_the_contracts_end(books: World) -> No
     assert credit_expires_at(credit=credit) is None
     make.cancel(renewal)
     assert credit_expires_at(credit=credit) is not None
+
+
+def credit_of_the_last_year(world: World) -> Credit:
+    """An approved credit of a contract of one year, which ended two months before."""
+    Contract.objects.filter(pk=world.contract.pk).update(ends_on=world.year.ends_on)
+    credit = make.approved(world, world.year, world.terms)
+    assert credits_expire() == []
+    return credit
+
+
+def test_a_renewal_signed_before_the_last_year_ended_fixes_and_takes_its_credit(books: World) -> None:
+    make.order(books.contract, 7777, day=datetime.date(2027, 8, 21))
+    renewal = make.order(books.contract, 4000, day=datetime.date(2027, 8, 22), kind=OrderKind.RENEWAL)
+    credit = credit_of_the_last_year(books)
+    assert (credit.amount_order, credit_expires_at(credit=credit)) == (renewal, None)
+    credit_apply(order_id=renewal.pk, actor=books.account_manager)
+    assert credit_balance(credit=credit) == CreditBalance("EUR", granted=1000, applied=1000)
+
+
+def test_a_renewal_signed_after_the_last_year_was_closed_fixes_and_takes_its_credit(
+    books: World, clock: time_machine.Traveller
+) -> None:
+    credit = credit_of_the_last_year(books)
+    clock.shift(datetime.timedelta(days=20))
+    assert credits_expire() == []
+    renewal = make.order(books.contract, 4000, day=datetime.date(2027, 11, 22), kind=OrderKind.RENEWAL)
+    credit_apply(order_id=renewal.pk, actor=books.account_manager)
+    assert credit_balance(credit=credit) == CreditBalance("EUR", granted=1000, applied=1000)
+
+
+def test_without_a_renewal_the_last_years_credit_runs_out_after_the_dispute_window(
+    books: World, clock: time_machine.Traveller
+) -> None:
+    credit = credit_of_the_last_year(books)
+    midnight = datetime.datetime(2027, 12, 2, 23, tzinfo=datetime.UTC)  # ends the 30th day in Madrid
+    assert credits_expire(as_of=midnight - datetime.timedelta(seconds=1)) == []
+    assert credits_expire(as_of=midnight) == [credit]
 
 
 def test_what_comes_back_after_it_ran_out_is_forfeited_at_once(books: World, clock: time_machine.Traveller) -> None:

@@ -123,6 +123,26 @@ def test_keeping_a_credit_whose_order_was_cancelled_makes_it_wait_for_the_next(b
     assert (credit.amount_order, credit_balance(credit=credit)) == (None, CreditBalance("EUR"))
 
 
+def test_met_takes_over_the_question_about_a_cancelled_order_until_short_again(books: World) -> None:
+    credit = make.approved(books, books.year, books.terms)
+    first, other = make.order(books.contract, 4000), make.order(books.contract, 4000, day=datetime.date(2027, 11, 3))
+    credit_apply(order_id=other.pk, actor=books.account_manager, amount_minor=10)
+    make.cancel(first)
+    credits_reinstate(order_id=first.pk, actor=None)
+    met, _ = restate(books, short=False)
+    credit.refresh_from_db()
+    assert (credit.review_statement, "was met" in credit.review_reason) == (met, True)
+    restate(books, short=True)
+    credit.refresh_from_db()
+    assert (credit.review_statement, first.number in credit.review_reason) == (credit.statement, True)
+    met, _ = restate(books, short=False)
+    credit_settle(credit_id=credit.pk, actor=books.account_manager, withdraw=True, reason="The year was met")
+    assert credit_balance(credit=credit) == CreditBalance("EUR", granted=10, applied=10)
+    last = LedgerTransaction.objects.order_by("sequence").last()
+    assert last is not None
+    assert (last.kind, last.statement) == ("reverse", met)
+
+
 def test_short_again_takes_the_flag_away(books: World) -> None:
     credit = used(books)
     restate(books, short=False)

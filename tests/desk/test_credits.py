@@ -7,6 +7,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
+from tests.credits import books as make
 from tests.people import PASSWORD
 from tests.portal.scene import Scene, issue_and_approve
 from tests.portal.test_pages import QUERIES_PER_PAGE, text_of
@@ -139,8 +140,8 @@ def flag(scene: Scene) -> None:
     """A restatement finds the closed year met after its credit has paid an order."""
     issue_and_approve(scene)
     credit_apply(order_id=scene.order.pk, actor=scene.world.account_manager, amount_minor=20_000_000)
-    statement = scene.credit.statement
-    credit_restated(year=scene.closed_year, statement_id=statement.pk, statement_sha256=statement.sha256, short=False)
+    met = make.statement(scene.closed_year, scene.credit.terms, short=False)
+    credit_restated(year=scene.closed_year, statement_id=met.pk, statement_sha256=met.sha256, short=False)
 
 
 def test_a_flagged_credit_is_withdrawn_after_a_look(client: Client, scene: Scene) -> None:

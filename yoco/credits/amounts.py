@@ -34,17 +34,19 @@ def last_usable_day(
     months: int | None,
     issued_on: datetime.date | None,
     contract_ends_on: datetime.date,
+    usable_until: datetime.date,
     renewed: bool,
 ) -> datetime.date | None:
     """The last day, in the contract's zone, on which a credit can pay; None while nothing ends it.
 
-    `contract_end`: the contract's last day unless renewed. `date`: that date. `months`: so many months after issue.
+    `contract_end`: the contract's last day, or `usable_until` where that is later, unless renewed. `date`: that date.
+    `months`: so many months after issue.
     """
     if expiry == "date":
         return expires_on
     if expiry == "months":
         return months_later(issued_on, months) if issued_on is not None and months is not None else None
-    return None if renewed else contract_ends_on - datetime.timedelta(days=1)
+    return None if renewed else max(contract_ends_on - datetime.timedelta(days=1), usable_until)
 
 
 @dataclass(frozen=True, slots=True)

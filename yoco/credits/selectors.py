@@ -117,6 +117,8 @@ def credit_expires_at(*, credit: Credit) -> datetime.datetime | None:
         months=terms.credit_expiry_months,
         issued_on=issued_on,
         contract_ends_on=contract.ends_on,
+        # The last year is closed after the contract's end; its credit must not be dead by then.
+        usable_until=local_date(credit.proposed_at, zone) + datetime.timedelta(days=terms.dispute_window_days),
         renewed=renewed,
     )
     return local_midnight(day + datetime.timedelta(days=1), zone) if day is not None else None
@@ -128,13 +130,16 @@ def local_date(at: datetime.datetime, time_zone: str) -> datetime.date:
 
 
 def credit_base_order(*, credit: Credit) -> Order | None:
-    """With base `next_order`: the first order placed after the year that fell short and not cancelled."""
+    """With base `next_order`: the first order placed after the year that fell short and not cancelled.
+
+    A renewal counts from that year's start on: it is often signed before the year ends.
+    """
     return (
         Order.objects.filter(
+            Q(ordered_on__gte=credit.year.ends_on) | Q(kind=OrderKind.RENEWAL, ordered_on__gte=credit.year.starts_on),
             contract_id=credit.year.contract_id,
             currency=credit.currency,
             state=OrderState.RECORDED,
-            ordered_on__gte=credit.year.ends_on,
         )
         .order_by("ordered_on", "id")
         .first()

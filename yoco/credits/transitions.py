@@ -3,13 +3,14 @@
 import datetime
 import uuid
 
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
-from yoco.contracts.models import Contract, ContractYear, CreditBase, Order
+from yoco.contracts.models import Contract, ContractYear, CreditBase, Order, OrderKind
 from yoco.core.audit import audit_record
 from yoco.core.money import Money
 from yoco.core.outbox import outbox_record
@@ -170,17 +171,8 @@ def amount_unfix(contract: Contract, credit: Credit, order: Order, actor: User |
         return []
     balance = credit_balance(credit=credit)
     if balance.applied:
-        asked = system_request("ask", credit.pk, order.pk)
-        if request_earlier(asked):
-            return []  # people have decided about this order
-        request_record(asked, credit=credit.pk)
-        review_begin(
-            credit,
-            _("Order %(order)s, which fixed the amount, was cancelled after part of the credit paid another order.")
-            % {"order": order.number},
-            credit.statement_id,
-            actor,
-        )
+        if not request_earlier(system_request("ask", credit.pk, order.pk)):  # else people have decided about it
+            review_begin_order(credit, order, actor)
         return []
     made = []
     if balance.available:
@@ -294,6 +286,20 @@ def review_begin(credit: Credit, reason: str, statement_id: uuid.UUID, actor: Us
     tell("credit.review_begun", credit, actor, reason=reason, statement=str(statement_id))
 
 
+def review_begin_order(credit: Credit, order: Order, actor: User | None) -> None:
+    """Asks people what becomes of a used credit whose amount a cancelled order fixed."""
+    asked = system_request("ask", credit.pk, order.pk)
+    if not request_earlier(asked):
+        request_record(asked, credit=credit.pk)
+    review_begin(
+        credit,
+        _("Order %(order)s, which fixed the amount, was cancelled after part of the credit paid another order.")
+        % {"order": order.number},
+        credit.statement_id,
+        actor,
+    )
+
+
 def review_end(credit: Credit) -> None:
     """Takes the flag away."""
     credit.review_since, credit.review_reason, credit.review_statement = None, "", None
@@ -302,13 +308,16 @@ def review_end(credit: Credit) -> None:
 
 def payers_of(contract: Contract, order: Order, now: datetime.datetime) -> list[Payer]:
     """The contract's credits that can pay this order, with what each has left."""
+    before = Q(year__ends_on__lte=order.ordered_on)
+    if order.kind == OrderKind.RENEWAL:
+        before = Q(year__starts_on__lte=order.ordered_on)
     credits = list(
         Credit.objects.filter(
+            before,
             year__contract=contract,
             state=CreditState.APPROVED,
             review_since=None,
             currency=order.currency,
-            year__ends_on__lte=order.ordered_on,
         ).select_related("year__contract", "terms")
     )
     balances = credit_balances(credits=credits)

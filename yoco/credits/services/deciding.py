@@ -35,6 +35,7 @@ from yoco.credits.transitions import (
     require_not_run_out,
     require_state,
     review_begin,
+    review_begin_order,
     review_end,
     system_request,
     tell,
@@ -193,7 +194,8 @@ def credit_restated(
     """Brings a year's credit in line with a restatement. Doing it twice changes nothing.
 
     Short, without a live credit: proposes one. Met: an unused credit is reversed, a used one flagged for people to
-    settle. Short again: the flag goes. Returns the live credit, if any.
+    settle, also where a cancelled order had flagged it. Short again: the flag goes, or the question about the cancelled
+    order comes back. Returns the live credit, if any.
     """
     contract = contract_lock(year.contract_id)
     credit = credit_of_year(year_id=year.pk)
@@ -203,11 +205,20 @@ def credit_restated(
         if credit.review_since is not None and credit.review_statement_id != credit.statement_id:
             review_end(credit)
             tell("credit.review_ended", credit, actor, statement=str(statement_id))
+            order = credit.amount_order
+            if (
+                credit.state == CreditState.APPROVED
+                and order is not None
+                and order.state == OrderState.CANCELLED
+                and credit_balance(credit=credit).applied
+            ):
+                review_begin_order(credit, order, actor)
         return credit
-    if credit is None or credit.review_since is not None:
+    flagged = credit is not None and credit.review_since is not None
+    if credit is None or (flagged and credit.review_statement_id != credit.statement_id):
         return credit
     reason = _("A restatement found that the commitment was met.")
-    if credit_balance(credit=credit).applied:
+    if flagged or credit_balance(credit=credit).applied:
         review_begin(credit, reason, statement_id, actor)
         return credit
     if credit.state == CreditState.EXPIRED:
@@ -226,7 +237,10 @@ def credit_restated(
 
 @transaction.atomic
 def credit_settle(*, credit_id: uuid.UUID, actor: User, withdraw: bool, reason: str, key: str | None = None) -> Credit:
-    """People decided about a flagged credit: withdraw what is left of it, or let the customer keep it."""
+    """People decided about a flagged credit: withdraw what is left of it, or let the customer keep it.
+
+    Raises DomainError if it does not await settlement, and if it is to be withdrawn although the year still fell short.
+    """
     contract, credit = credit_locked(credit_id)
     reason = reason_cleaned(reason)
     request = request_of(
@@ -244,6 +258,14 @@ def credit_settle(*, credit_id: uuid.UUID, actor: User, withdraw: bool, reason: 
     if credit.review_since is None or credit.review_statement is None:
         raise DomainError(_("This credit does not await settlement."), code="not_under_review")
     statement = credit.review_statement
+    if withdraw and statement.verdict == "short":
+        raise DomainError(
+            _(
+                "The year still fell short, so this credit stays owed and cannot be withdrawn. Let the customer keep "
+                "it; if it was issued wrongly, reverse it afterwards, which proposes it anew."
+            ),
+            code="still_short",
+        )
     balance = credit_balance(credit=credit)
     review_end(credit)
     if withdraw and credit.state == CreditState.APPROVED and not balance.applied:
