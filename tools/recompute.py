@@ -130,10 +130,11 @@ CONDITIONS = [
 
 
 def path_healed(facts: Json) -> bool:
-    """A network path healed and nothing else happened."""
-    return facts["resolution"] == "path_failover" and not (
-        lost_progress(facts) or rolled_back(facts) or recomputed(facts)
-    )
+    """A network path healed, no state moved and nothing was lost."""
+    moved = ("state_source", "state_bytes", "digest_algorithm", "digest_sent", "digest_received")
+    if facts["resolution"] != "path_failover" or facts["signal"] != "link" or any(facts[name] for name in moved):
+        return False
+    return not (lost_progress(facts) or rolled_back(facts) or recomputed(facts))
 
 
 def same_place(a: Json, b: Json) -> bool:

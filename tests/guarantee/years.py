@@ -9,6 +9,11 @@ from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.rules import Review, Terms, Year
 
 NOTHING: dict[str, Any] = {"state_source": "", "resolution": ""}
+NO_STATE = {
+    "state_source": "",
+    "state_bytes": None,
+    **dict.fromkeys(["digest_algorithm", "digest_sent", "digest_received"], ""),
+}
 
 
 def terms(rng: random.Random) -> Terms:
@@ -79,6 +84,7 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             {"first_step_after": 1200},
             {"samples_after": 0},
             {"resolution": "path_failover"},
+            {"resolution": "path_failover", "signal": "link", "xid": None, **NO_STATE},
             {"resolution": "abandoned", "resumed_at": None},
             {"open": True, "resumed_at": None, "resolution": ""},
             {"origin": "silence", "open": True, **dict.fromkeys(["resumed_at", "state_moved_at"])},
