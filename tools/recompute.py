@@ -68,8 +68,10 @@ def kind_of(facts: Json) -> str:
     """The kind that the trigger allows: a failure that happened was neither planned nor prevented."""
     if facts["kind"] == "unplanned" or facts["signal"] in ("process_exit", "heartbeat_lost", "hang"):
         return "unplanned"
+    if facts["kind"] == "planned" and (facts["xid"] is not None or facts["signal"] == "xid"):
+        return "unplanned"
     if facts["kind"] == "planned" and facts["signal"] != "operator":
-        return "unplanned" if facts["signal"] == "xid" else "preventive"
+        return "preventive"
     return str(facts["kind"])
 
 

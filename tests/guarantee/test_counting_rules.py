@@ -241,6 +241,9 @@ def test_a_failure_that_is_called_planned_or_preventive_counts_as_what_it_was(ki
 def test_a_planned_move_is_ordered_by_an_operator() -> None:
     assert evidenced_kind(facts(kind="planned", signal="operator", xid=None)) == "planned"
     assert evidenced_kind(facts(kind="planned", signal="xid", xid=79)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="xid", xid=None)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="operator", xid=79)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="thermal", xid=79)) == "unplanned"
     assert evidenced_kind(facts(kind="planned", signal="thermal", xid=None)) == "preventive"
 
 

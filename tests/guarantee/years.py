@@ -100,7 +100,7 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             "root_event": rng.choice([None, f"event-{n}", f"event-{rng.randrange(max(1, n // 2 + 1))}"]),
             "kind": rng.choice(["unplanned", "unplanned", "preventive", "planned"]),
             "signal": signal,
-            "xid": rng.choice([79, 94]) if signal == "xid" else None,
+            "xid": rng.choice([79, 94]) if signal == "xid" or rng.random() < 0.3 else None,
             "trigger_detail": rng.choice([{}, {"celsius": 94}, {"gpu": {"ecc": [3]}}, {"word": "hot"}, {"ok": True}]),
             "node": rng.choice(["", "node-1", "node-2"]),
             "rank": rng.choice([None, 0, 1]),

@@ -203,8 +203,10 @@ def evidenced_kind(facts: IncidentFacts) -> Kind:
     """The kind that the trigger allows: a failure reported as planned or preventive would leave the ratio by a word."""
     if facts.kind == "unplanned" or facts.signal in FAILURE_SIGNALS:
         return "unplanned"
+    if facts.kind == "planned" and (facts.xid is not None or facts.signal == "xid"):
+        return "unplanned"
     if facts.kind == "planned" and facts.signal != "operator":
-        return "unplanned" if facts.signal == "xid" else "preventive"
+        return "preventive"
     return facts.kind
 
 
