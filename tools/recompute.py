@@ -68,8 +68,10 @@ def kind_of(facts: Json) -> str:
     """The kind that the trigger allows: a failure that happened was neither planned nor prevented."""
     if facts["kind"] == "unplanned" or facts["signal"] in ("process_exit", "heartbeat_lost", "hang"):
         return "unplanned"
+    if facts["kind"] == "planned" and (facts["xid"] is not None or facts["signal"] == "xid"):
+        return "unplanned"
     if facts["kind"] == "planned" and facts["signal"] != "operator":
-        return "unplanned" if facts["signal"] == "xid" else "preventive"
+        return "preventive"
     return str(facts["kind"])
 
 
@@ -130,10 +132,11 @@ CONDITIONS = [
 
 
 def path_healed(facts: Json) -> bool:
-    """A network path healed and nothing else happened."""
-    return facts["resolution"] == "path_failover" and not (
-        lost_progress(facts) or rolled_back(facts) or recomputed(facts)
-    )
+    """A network path healed, no state moved and nothing was lost."""
+    moved = ("state_source", "state_bytes", "digest_algorithm", "digest_sent", "digest_received")
+    if facts["resolution"] != "path_failover" or facts["signal"] != "link" or any(facts[name] for name in moved):
+        return False
+    return not (lost_progress(facts) or rolled_back(facts) or recomputed(facts))
 
 
 def same_place(a: Json, b: Json) -> bool:

@@ -64,6 +64,26 @@ def test_it_closes_a_short_year_and_proposes_one_credit(world: World) -> None:
     assert Placement.objects.filter(lead=True).count() == 10
 
 
+def test_closing_places_each_incident_once_in_the_order_of_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {"node": "node-1", "run": "run-1"}
+    rows = [incident(world.contract, at(hours)) for hours in (30, 10, 20)]
+    before = incident(world.contract, **{**restart(END - 600 * SECOND), **same})
+    after = incident(world.contract, **{**restart(END + 1500 * SECOND), **same})
+    placements_refresh(incident_ids=[row.pk for row in (*rows, before, after)])
+    assert Placement.objects.get(pk=after.pk).year_id == world.year.pk
+    chunks: list[list[int]] = []
+
+    def refresh(*, incident_ids: list[int]) -> None:
+        chunks.append(incident_ids)
+        placements_refresh(incident_ids=incident_ids)
+
+    monkeypatch.setattr(services, "CHUNK", 2)
+    monkeypatch.setattr(services, "placements_refresh", refresh)
+    years_close(as_of=AFTER)
+    late, early, middle = rows
+    assert chunks == [[early.pk, middle.pk], [late.pk, before.pk], [after.pk]]
+
+
 def test_a_met_year_and_an_empty_one_propose_nothing(world: World) -> None:
     fill(world, 9, 1)
     years_close(as_of=AFTER)

@@ -241,6 +241,9 @@ def test_a_failure_that_is_called_planned_or_preventive_counts_as_what_it_was(ki
 def test_a_planned_move_is_ordered_by_an_operator() -> None:
     assert evidenced_kind(facts(kind="planned", signal="operator", xid=None)) == "planned"
     assert evidenced_kind(facts(kind="planned", signal="xid", xid=79)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="xid", xid=None)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="operator", xid=79)) == "unplanned"
+    assert evidenced_kind(facts(kind="planned", signal="thermal", xid=79)) == "unplanned"
     assert evidenced_kind(facts(kind="planned", signal="thermal", xid=None)) == "preventive"
 
 
@@ -317,8 +320,18 @@ def test_a_silent_workload_is_unaccounted_until_explained() -> None:
     assert counted([explained, told]) == (1, 1)
 
 
+NO_STATE: dict[str, Any] = {
+    "state_source": "",
+    "state_bytes": None,
+    "digest_algorithm": "",
+    "digest_sent": "",
+    "digest_received": "",
+}
+HEALED: dict[str, Any] = {"signal": "link", "xid": None, "resolution": "path_failover", **NO_STATE}
+
+
 def test_a_path_that_heals_without_a_migration_is_outside_the_ratio_by_default() -> None:
-    healed = facts(at(1), signal="link", xid=None, resolution="path_failover", state_source="", state_bytes=None)
+    healed = facts(at(1), **HEALED)
     assert placed(healed) == ("not_counted", "path_failover")
     assert placed(healed, Terms(path_failover_counted=True)) == ("resolved", "path_healed")
 
@@ -328,9 +341,27 @@ def test_a_path_that_heals_without_a_migration_is_outside_the_ratio_by_default()
     [{"checkpoint_loaded": True}, {"checkpoint_loaded": None}, {"first_step_after": 1200}, {"samples_after": None}],
 )
 def test_a_loss_that_is_called_a_healed_path_counts(loss: dict[str, Any]) -> None:
-    one = facts(at(1), resolution="path_failover", **loss)
+    one = facts(at(1), **{**HEALED, **loss})
     assert placed(one)[0] == "not_resolved"
     assert placed(one, Terms(path_failover_counted=True))[0] == "not_resolved"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"signal": "hang"},
+        {"signal": "xid", "xid": 79},
+        {"state_source": "replica"},
+        {"state_bytes": 1},
+        {"digest_algorithm": "xxh3-128"},
+        {"digest_sent": "ab" * 16},
+        {"digest_received": "cd" * 16},
+    ],
+)
+def test_a_migration_that_is_called_a_healed_path_counts(other: dict[str, Any]) -> None:
+    one = facts(at(1), **{**HEALED, **other})
+    assert placed(one) == ("not_resolved", "no_live_migration")
+    assert placed(one, Terms(path_failover_counted=True)) == ("not_resolved", "no_live_migration")
 
 
 def test_an_empty_year_has_no_share_and_meets_the_commitment() -> None:

@@ -9,6 +9,11 @@ from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.rules import Review, Terms, Year
 
 NOTHING: dict[str, Any] = {"state_source": "", "resolution": ""}
+NO_STATE = {
+    "state_source": "",
+    "state_bytes": None,
+    **dict.fromkeys(["digest_algorithm", "digest_sent", "digest_received"], ""),
+}
 
 
 def terms(rng: random.Random) -> Terms:
@@ -79,6 +84,7 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             {"first_step_after": 1200},
             {"samples_after": 0},
             {"resolution": "path_failover"},
+            {"resolution": "path_failover", "signal": "link", "xid": None, **NO_STATE},
             {"resolution": "abandoned", "resumed_at": None},
             {"open": True, "resumed_at": None, "resolution": ""},
             {"origin": "silence", "open": True, **dict.fromkeys(["resumed_at", "state_moved_at"])},
@@ -94,7 +100,7 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             "root_event": rng.choice([None, f"event-{n}", f"event-{rng.randrange(max(1, n // 2 + 1))}"]),
             "kind": rng.choice(["unplanned", "unplanned", "preventive", "planned"]),
             "signal": signal,
-            "xid": rng.choice([79, 94]) if signal == "xid" else None,
+            "xid": rng.choice([79, 94]) if signal == "xid" or rng.random() < 0.3 else None,
             "trigger_detail": rng.choice([{}, {"celsius": 94}, {"gpu": {"ecc": [3]}}, {"word": "hot"}, {"ok": True}]),
             "node": rng.choice(["", "node-1", "node-2"]),
             "rank": rng.choice([None, 0, 1]),

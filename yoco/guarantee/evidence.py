@@ -186,10 +186,12 @@ def conditions(facts: IncidentFacts) -> tuple[Condition, Condition, Condition, C
 
 
 def path_healed(facts: IncidentFacts) -> bool:
-    """A network path healed without a migration: the report says so and nothing was lost, rolled back or run again."""
-    return facts.resolution == "path_failover" and all(
-        condition.met for condition in (no_lost_progress(facts), no_rollback(facts), no_recompute(facts))
-    )
+    """A network path healed without a migration: the trigger was a link, no state moved, and nothing was lost, rolled
+    back or run again."""
+    moved = (facts.state_source, facts.state_bytes, facts.digest_algorithm, facts.digest_sent, facts.digest_received)
+    if facts.resolution != "path_failover" or facts.signal != "link" or any(moved):
+        return False
+    return no_lost_progress(facts).met and no_rollback(facts).met and no_recompute(facts).met
 
 
 def restarted(facts: IncidentFacts) -> bool:
@@ -201,8 +203,10 @@ def evidenced_kind(facts: IncidentFacts) -> Kind:
     """The kind that the trigger allows: a failure reported as planned or preventive would leave the ratio by a word."""
     if facts.kind == "unplanned" or facts.signal in FAILURE_SIGNALS:
         return "unplanned"
+    if facts.kind == "planned" and (facts.xid is not None or facts.signal == "xid"):
+        return "unplanned"
     if facts.kind == "planned" and facts.signal != "operator":
-        return "unplanned" if facts.signal == "xid" else "preventive"
+        return "preventive"
     return facts.kind
 
 

@@ -163,9 +163,13 @@ def _year_place(year: ContractYear) -> None:
     ids = list(
         Incident.objects.filter(
             contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
-        ).values_list("pk", flat=True)
+        )
+        .order_by("started_at", "pk")
+        .values_list("pk", flat=True)
     )
-    ids += [pk for pk in Placement.objects.filter(year=year).values_list("pk", flat=True) if pk not in set(ids)]
+    known = set(ids)
+    placed = Placement.objects.filter(year=year).order_by("started_at", "pk").values_list("pk", flat=True)
+    ids += [pk for pk in placed if pk not in known]
     for start in range(0, len(ids), CHUNK):
         placements_refresh(incident_ids=ids[start : start + CHUNK])
 
