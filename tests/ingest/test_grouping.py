@@ -48,9 +48,18 @@ def test_a_planned_move_is_never_part_of_a_failure() -> None:
 
 def test_a_name_joins_across_nodes_and_keeps_other_names_apart() -> None:
     one, two = uuid.uuid4(), uuid.uuid4()
-    assert sets(member(1, 0, named=one), member(2, 9000, named=one, node="b")) == {frozenset({1, 2})}
+    assert sets(member(1, 0, named=one), member(2, 60, named=one, node="b")) == {frozenset({1, 2})}
     assert sets(member(1, 0, named=one), member(2, 10, named=two)) == {frozenset({1}), frozenset({2})}
     assert sets(member(1, 0, named=one), member(2, 10), member(3, 70)) == {frozenset({1, 2, 3})}
+
+
+def test_a_name_joins_only_within_the_window_of_the_latest_of_that_name() -> None:
+    name, month = uuid.uuid4(), 30 * 86400
+    alone = [member(n, n * month, named=name) for n in range(1, 7)]
+    assert sets(*alone) == {frozenset({n}) for n in range(1, 7)}
+    assert sets(member(1, 0, named=name), member(2, 61, named=name, node="b")) == {frozenset({1}), frozenset({2})}
+    chain = [member(n, 60 * n, named=name, node=str(n)) for n in range(1, 4)]
+    assert sets(*chain) == {frozenset({1, 2, 3})}
 
 
 def test_a_persons_decision_stands_above_the_rules() -> None:
@@ -101,14 +110,10 @@ def test_groups_depend_on_the_set_and_are_the_connected_parts(
     part = {one.id: {one.id} for one in members}
     for one in members:
         for other in members:
-            same_name = one.named is not None and one.named == other.named
+            within = abs(one.started_at - other.started_at) <= WINDOW
+            same_name = within and one.named is not None and one.named == other.named
             apart = one.named is not None and other.named is not None and one.named != other.named
-            near = (
-                one.node != ""
-                and (one.kind, one.node) == (other.kind, other.node)
-                and abs(one.started_at - other.started_at) <= WINDOW
-                and not apart
-            )
+            near = one.node != "" and (one.kind, one.node) == (other.kind, other.node) and within and not apart
             if (same_name or near) and part[one.id] is not part[other.id]:
                 part[one.id] |= part[other.id]
                 for each in part[other.id]:
@@ -151,8 +156,10 @@ def test_any_order_of_arrival_gives_the_same_root_events(agent: AgentClient) -> 
                 (-3000, "a", None),
                 (-2950, "a", name),
                 (-2900, "a", None),
-                (-500, "b", name),
-                (-450, "b", None),
+                (-2890, "b", name),
+                (-2840, "b", None),
+                (-1000, "a", name),
+                (-500, "c", name),
                 (-100, "a", None),
                 (-30, "a", None),
                 (-60, "a", None),
@@ -167,6 +174,34 @@ def test_any_order_of_arrival_gives_the_same_root_events(agent: AgentClient) -> 
             for body in batch:
                 assert agent.statuses(body) == ["created"]
             seen.append(sorted(Incident.objects.values_list("public_id", "root_event__id", "root_event__cause")))
-            assert len({root for _, root, _ in seen[-1]}) == 2
+            assert len({root for _, root, _ in seen[-1]}) == 4
+            first = RootEvent.objects.exclude(incidents=None).order_by("first_at").first()
+            assert first == RootEvent.objects.get(named_id=name)
             transaction.set_rollback(True)
     assert all(one == seen[0] for one in seen)
+
+
+def test_a_name_that_comes_again_after_the_window_is_another_root_event(agent: AgentClient) -> None:
+    name, other = str(uuid.uuid4()), str(uuid.UUID(int=2**128 - 1))
+
+    def at(second: float, seq: int, named: str | None) -> dict[str, object]:
+        return report(
+            seq=seq,
+            phases={"started_at": after(second)},
+            sent_at=after(second + 1),
+            resolution="abandoned",
+            root_event_id=named,
+        )
+
+    def names() -> list[str | None]:
+        found = RootEvent.objects.exclude(incidents=None).distinct().order_by("first_at")
+        return [str(root.named_id) if root.named_id else None for root in found]
+
+    assert agent.statuses(at(-1000, 1, name)) == ["created"]
+    assert agent.statuses(at(-3000, 2, name)) == ["created"]
+    assert names() == [name, None]  # The earlier one takes the name over.
+    assert agent.statuses(at(-960, 3, None)) == ["created"]  # Regroups the later one while the bearer is out of sight.
+    assert names() == [name, None]
+    # A root event with two names bears the lesser of them.
+    assert agent.statuses(at(-920, 4, other), at(-100, 5, other)) == ["created", "created"]
+    assert names() == [name, None, other]

@@ -25,7 +25,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One root event. Its id follows from its first member, so that the same incidents always give the same id."""
+    """One root event. Its id follows from its first member, so that the same incidents always give the same id.
+
+    Two groups further apart than the window can have the same `named`.
+    """
 
     id: uuid.UUID
     named: uuid.UUID | None
@@ -39,8 +42,8 @@ class Group:
 def group(members: Iterable[Member], *, contract_id: uuid.UUID) -> list[Group]:
     """The root events of these incidents of one contract.
 
-    Two incidents belong together when their reports name the same root event, or when they are of one kind, on one
-    node, begin within the root event window and are not named apart. Belonging is transitive. An incident that a
+    Two incidents belong together when they begin within the root event window and their reports name the same root
+    event, or they are of one kind, on one node and not named apart. Belonging is transitive. An incident that a
     person moved belongs only with others moved to the same place. (A workload that fails again for the same cause is
     a matter of counting, not of what happened: guarantee/rules.py.)
     """
@@ -54,7 +57,11 @@ def group(members: Iterable[Member], *, contract_id: uuid.UUID) -> list[Group]:
             links.join(moved.setdefault(member.moved_to, index), index)
             continue
         if member.named is not None:
-            links.join(named.setdefault(member.named, index), index)
+            # A name has no end of its own: without the window one id would make a year's failures one.
+            other = named.get(member.named, index)
+            if member.started_at - ordered[other].started_at <= member.window:
+                links.join(other, index)
+            named[member.named] = index
         if member.node:
             # Of each name only the latest matters: earlier ones are joined to it or out of the window.
             latest = by_node[member.kind, member.node]

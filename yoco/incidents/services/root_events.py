@@ -2,7 +2,7 @@
 
 import datetime
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet
@@ -108,16 +108,39 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
     return moved
 
 
-def _root_events_save(contract: Contract, groups: Iterable[Group], *, emptied: set[uuid.UUID]) -> None:
-    if emptied:
-        # A name belongs to one root event; a successor takes it over.
-        RootEvent.objects.filter(pk__in=emptied).update(named_id=None)
+def _names_award(
+    contract: Contract, groups: Collection[Group], *, emptied: set[uuid.UUID]
+) -> dict[uuid.UUID, uuid.UUID]:
+    """The root event that bears each name: the first of those that want it. All others are free of it afterwards."""
+    names = {one.named for one in groups if one.named is not None}
+    ours = {one.id for one in groups} | emptied
+    first = {
+        name: (first_at, pk)
+        for name, first_at, pk in RootEvent.objects.filter(contract=contract, named_id__in=names)
+        .exclude(pk__in=ours)
+        .values_list("named_id", "first_at", "pk")
+        if name is not None
+    }
+    for one in groups:
+        if one.named is not None:
+            first[one.named] = min(first.get(one.named, (one.first_at, one.id)), (one.first_at, one.id))
+    bearers = {name: pk for name, (_, pk) in first.items()}
+    if not names and not emptied:
+        return bearers
+    # The database checks a name row by row, so whoever held one gives it up before another takes it.
+    held = RootEvent.objects.filter(Q(pk__in=ours) | Q(named_id__in=names), contract=contract, named_id__isnull=False)
+    held.exclude(pk__in=set(bearers.values()) - ours).update(named_id=None)
+    return bearers
+
+
+def _root_events_save(contract: Contract, groups: Collection[Group], *, emptied: set[uuid.UUID]) -> None:
+    bearers = _names_award(contract, groups, emptied=emptied)
     RootEvent.objects.bulk_create(
         [
             RootEvent(
                 id=one.id,
                 contract=contract,
-                named_id=one.named,
+                named_id=one.named if one.named and bearers[one.named] == one.id else None,
                 node=one.node,
                 cause=one.cause,
                 first_at=one.first_at,
