@@ -228,7 +228,11 @@ class Stream:
                 {"type": "shadow", "manifest": self._manifest, "units": self._units, "version": self._tap.version}
             )
             reader.start()
-            return self._feed()
+            reason = self._feed()
+            if reason is None:
+                # The spare may still be telling how far it is; closed under it, the connection would lose the end.
+                reader.join(STALL_SECONDS)
+            return reason
         except OSError as error:
             return self._failure or f"the spare could not be fed: {error}"
         finally:
