@@ -79,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
         help="SIGTERM to a worker moves its rank, to the launcher all ranks of its node, "
         "with so much notice before the scheduler kills; a second SIGTERM ends the process",
     )
+    run.add_argument(
+        "--nan-checks",
+        action="store_true",
+        help="replace a rank whose loss, gradients or parameters are not finite where the others' are (a sick device)",
+    )
     _add_reporting(run)
     watch.add_options(run)
     for limit in fields(Limits):
@@ -171,6 +176,7 @@ def _run(options: argparse.Namespace) -> int:
         master_port=port,
         forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
         sigterm_notice=options.drain_on_sigterm,
+        nan_checks=options.nan_checks,
         watch=watch.from_options(options),
         private_descriptors=[listener.fileno()],
     )

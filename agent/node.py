@@ -47,6 +47,7 @@ class Script:
     """Fork the workers from this process instead of starting an interpreter for each."""
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
+    nan_checks: bool = False
     watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
@@ -104,6 +105,7 @@ class NodeAgent:
             streams=script.streams,
             limits=script.limits,
             sigterm_notice=script.sigterm_notice,
+            nan_checks=script.nan_checks,
         )
         environment = {
             "OMP_NUM_THREADS": "1",

@@ -51,6 +51,13 @@ class RunState:
         """Open incidents by rank (or `PATH`)."""
         self.fencing: set[str] = set()
         self.distrusted: set[str] = set()
+        self.tested = -1
+        """The step that is done again because numbers of one rank were not finite; this time it counts."""
+        self.suspects: list[int] = []
+        """The ranks whose numbers these were."""
+        self.redo: str | None = None
+        """Why the members must do their step again although nobody was lost."""
+        self.not_finite_said = -1
         self.initial: dict[int, str] = {}
         """Each rank's private state before the first step."""
         self.lost_workers: set[str] = set()
@@ -159,6 +166,11 @@ class RunState:
             self.fencing.add(member.worker)
             node.tell({"type": "fence", "worker": member.worker})
 
+    def doubt(self, step: int, suspects: list[int]) -> None:
+        """A step is done again to find out whether a device was sick; what comes out then counts."""
+        self.tested, self.suspects = step, suspects
+        self.wal.append({"kind": "tested", "step": step, "suspects": suspects})
+
     # The log ---------------------------------------------------------------------------------------------
 
     def replay(self, records: list[Record]) -> None:
@@ -174,6 +186,8 @@ class RunState:
                     self.holders = record["ranks"]
                 case "resume":
                     self.running = self.equal = True
+                case "tested":
+                    self.tested, self.suspects = record["step"], record["suspects"]
                 case "lost":
                     self.lost_workers.add(record["worker"])
                 case "incident":
