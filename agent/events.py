@@ -99,14 +99,16 @@ class Events:
         """Numbers that are not finite. A rank is suspect if only its are; the step is then done again elsewhere."""
         state, step, findings = self._state, found["step"], found["findings"]
         what = "; ".join(f"rank {rank}: {', '.join(each)}" for rank, each in findings.items())
-        if not found["suspects"] or step == state.tested:
+        if found["again"] or not found["suspects"]:
             if step > state.not_finite_said:
                 state.say(f"not finite in step {step}: {what}; this is the script's numerics, and nothing is moved")
             state.not_finite_said = max(state.not_finite_said, step)
             for incident in state.incidents.values():
-                if step == state.tested and incident.rank in state.suspects:
+                if found["again"] and incident.rank in state.suspects:
                     incident.note(nan_check_again="not finite on the spare either: the script's numerics")
             return
+        if step == state.tested:
+            return  # another rank has said so
         state.doubt(step, found["suspects"])
         suspects = [member for member in state.roster.active() if member.rank in found["suspects"]]
         if len(state.roster.spares()) < len(suspects):

@@ -116,9 +116,6 @@ class Inspection:
             if _fingerprint(thing) != before:
                 self._changed(thing)
         self._before.clear()
-        if aloud:
-            for text in dict.fromkeys(self._warned):
-                print(f"agent: warning: {text}", file=sys.stderr, flush=True)
         if carried := _still_poisoned(self._registry):
             self._refused.append(
                 f"the gradients of {_some(carried)} stay from one step to the next, where a spare would not have them; "
@@ -126,6 +123,9 @@ class Inspection:
             )
         if self._refused:
             raise _refusal(self._refused)
+        if aloud:
+            for text in dict.fromkeys(self._warned):
+                print(f"agent: warning: {text}", file=sys.stderr, flush=True)
 
     def _changed(self, thing: Any) -> None:
         kind, name = type(thing), self._names.of(thing)
@@ -179,20 +179,10 @@ class _Names:
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self.generators: list[torch.Generator] = []
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None:
-            if frame.f_globals.get("__name__", "").partition(".")[0] != _OWN or frame.f_globals["__name__"].startswith(
-                f"{_OWN}.examples"
-            ):
-                for variables in (frame.f_locals, frame.f_globals):
-                    self._add(variables)
-            frame = frame.f_back
-
-    def _add(self, variables: dict[str, Any]) -> None:
-        for name, value in list(variables.items()):
-            if name.startswith("__") or isinstance(value, types.ModuleType | type):
-                continue
+        variables = [(name, value) for scope in _scopes() for name, value in scope.items() if _is_a_thing(name, value)]
+        for name, value in variables:
             self._note(name, value)
+        for name, value in variables:
             inside = getattr(value, "__dict__", None)
             if isinstance(inside, dict) and not isinstance(value, torch.Tensor | types.FunctionType):
                 for inner, part in list(inside.items()):
@@ -206,6 +196,22 @@ class _Names:
     def of(self, thing: Any) -> str:
         """The variable that holds it, or its type."""
         return self._names.get(id(thing), type(thing).__name__)
+
+
+def _scopes() -> list[dict[str, Any]]:
+    """The variables of the functions that have called the agent, innermost first, and their modules'."""
+    found = []
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != _OWN or module.startswith(f"{_OWN}.examples"):
+            found += [dict(frame.f_locals), dict(frame.f_globals)]
+        frame = frame.f_back
+    return found
+
+
+def _is_a_thing(name: str, value: Any) -> bool:
+    return not name.startswith("__") and not isinstance(value, types.ModuleType | type)
 
 
 def _living() -> list[Any]:

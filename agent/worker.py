@@ -170,6 +170,7 @@ class Worker:
     def not_finite(self, step: int, findings: dict[int, list[str]], suspects: list[int]) -> None:
         """Tell what the ranks found that is not finite in `step`, which does not commit if that makes one suspect."""
         message = {"epoch": self._plan_epoch, "step": step, "findings": findings, "suspects": suspects}
+        message["again"] = step == self.tested
         self._suspicion = message
         self.tell({"type": "not_finite", **message})
 
