@@ -19,6 +19,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,8 +94,13 @@ class Agent:
 
     @property
     def world_size(self) -> int:
-        """How many ranks train together; spares do not count."""
+        """How many ranks train together; spares do not count, and a rank that nobody takes for now does."""
         return self._settings.world_size
+
+    @property
+    def present(self) -> int:
+        """How many ranks train now: fewer than `world_size` after a loss without a spare (`--without-spare shrink`)."""
+        return self._group.size()
 
     @property
     def version(self) -> int:
@@ -203,6 +209,8 @@ class Agent:
         self._total = total
         self._feed = feed = Feed(data, self._generators)
         yield from self._rehearse(feed)
+        if self._settings.resume is not None and self.rank >= 0:
+            self._worker.resume_from(Path(self._settings.resume))
         self._worker.register(self._introduce)
         self._await_resume()
         while True:

@@ -22,6 +22,7 @@ class Events:
         roster = state.roster
         roster.on_message, roster.on_node = self._on_message, self._on_node
         roster.on_silence, roster.on_node_lost = self._on_silence, self._on_node_lost
+        roster.on_nonsense = lambda what: state.say(f"a connection was closed that sent nonsense: {what}")
 
     # Members ---------------------------------------------------------------------------------------------
 
@@ -31,6 +32,7 @@ class Events:
         match message["type"]:
             case "beat":
                 member.issued, member.version = message["issued"], message["version"]
+                member.tell({"type": "heard"})  # so that a worker notices when it cannot reach the coordinator
             case "committed" if current and state.running:
                 self._on_committed(message["version"], message["samples"])
             case "stopped" if current:
@@ -47,6 +49,8 @@ class Events:
                 state.suspected = (time.monotonic(), message["reason"], member)
             case "done":
                 member.done = True
+            case "kept" if current:
+                member.facts["kept"] = message
             case "worker":
                 self._on_introduction(member, message)
             case "leave":
@@ -73,13 +77,15 @@ class Events:
         if "digest_sent" not in message:
             return
         member.facts["digest"] = message["digest_received"]
-        incident = next((each for each in state.incidents.values() if each.holder == member.worker), None)
-        if member.rank is not None or incident is None:
+        if member.rank is not None:
             return
         # It holds the verified state: from here on it can replace the source, should that be lost now.
         source = state.roster.members[message["source"]]
-        member.rank = incident.rank
+        member.rank = state.holders[member.worker]
         member.version, member.prepared = message["version"], False
+        incident = next((each for each in state.incidents.values() if each.holder == member.worker), None)
+        if incident is None:
+            return
         if message["part"] == "copy":
             incident.state_moved(message, "redundant_shard")
         else:
@@ -104,6 +110,9 @@ class Events:
         if message["type"] == "drain":
             state.drains.ask(message)
             return
+        if message["type"] == "started":
+            state.roster.add(message["worker"], node.name, None, message["pid"])
+            return
         member = state.roster.members.get(message["worker"])
         if member is None:
             return
@@ -127,12 +136,15 @@ class Events:
 
     def _on_silence(self, member: Member, reason: str) -> None:
         # On a host with a launcher the launcher decides: a connection may end while the process lives.
-        if member.rank is not None and member.node not in self._state.roster.nodes:
-            self._state.lose(member, "heartbeat_lost", {"how": reason})
+        if member.node not in self._state.roster.nodes:
+            self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {member.node} is gone; {reason}"})
 
     def _on_node_lost(self, node: Node) -> None:
-        for member in list(self._state.roster.members.values()):
-            if member.node == node.name and member.alive:
+        """A launcher's workers die with it. Those that are still connected do not have to: only the launcher's
+        connection may have broken, or it is frozen. Then they go on, and are lost when theirs ends or is silent."""
+        for member in self._state.roster.members_of(node.name):
+            self._state.fencing.discard(member.worker)  # nobody is there to do it
+            if member.alive and member.writer is None:
                 self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {node.name} was lost"})
 
     def check_clocks(self) -> None:
@@ -140,12 +152,20 @@ class Events:
         state, now = self._state, time.monotonic()
         paused, self._checked = now - self._checked > OWN_PAUSE_SECONDS, now
         active = [member for member in state.roster.active() if member.registered]
+        registered = [member for member in state.roster.members.values() if member.alive and member.registered]
         if paused:
             state.progress_at = now
-            for member in active:
+            for member in registered:
                 member.heard = now
+            for node in state.roster.nodes.values():
+                node.heard = now
             return
-        for member in active:
+        for node in list(state.roster.nodes.values()):
+            if now - node.heard > state.job.limits.heartbeat:
+                state.say(f"the launcher on {node.name} is silent; its workers go on as long as they answer themselves")
+                state.roster.drop(node)
+                self._on_node_lost(node)
+        for member in registered:
             silent = now - member.heard
             if silent > state.job.limits.heartbeat:
                 how = f"no heartbeat for {silent:.1f} s"

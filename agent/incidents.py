@@ -139,6 +139,11 @@ class Incident:
         )
         self.attempt_ended("resumed")
 
+    def shrunk(self, present: int, wanted: int) -> None:
+        """Training goes on without the rank: nothing that was committed is lost, but the run is another one."""
+        self.attempt_ended("continued smaller", f"no spare was free: {present} of {wanted} workers go on")
+        self.record = replace(self.record, resolution="abandoned")
+
     def abandoned(self, reason: str) -> None:
         """Training cannot go on."""
         self.attempt_ended("abandoned", reason)

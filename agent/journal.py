@@ -11,7 +11,7 @@ import array
 import random
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.ranks: list[int] = []
+        """The ranks that take part, in the order of the group; the others' entries stay as they were."""
         self._gathered: list[Entry] = []
 
     def exchange(self, group: LiveGroup, mine: Entry) -> bool:
@@ -94,7 +96,9 @@ class Journal:
                 return False
             needed = _HEADER.size + max(_HEADER.unpack_from(part)[0] for part in parts)
             if needed <= slot:
-                self._gathered = [Entry.from_bytes(part) for part in parts]
+                self._gathered = [replace(entry, logged=()) for entry in self.entries]
+                for rank, part in zip(self.ranks, parts, strict=True):
+                    self._gathered[rank] = Entry.from_bytes(part)
                 return True
             slot = _slot(needed)
 

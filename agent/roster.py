@@ -51,6 +51,9 @@ class Node:
 
     name: str
     writer: asyncio.StreamWriter
+    instance: str = ""
+    """Tells one launcher from a later one of the same name."""
+    heard: float = field(default_factory=time.monotonic)
 
     def tell(self, message: Message) -> None:
         write_message(self.writer, message)
@@ -75,6 +78,8 @@ class Roster:
         self.on_silence: Callable[[Member, str], None] = lambda member, reason: None
         """The connection of a live worker ended."""
         self.on_node_lost: Callable[[Node], None] = lambda node: None
+        self.on_nonsense: Callable[[str], None] = lambda what: None
+        """A peer that knows the secret sent what no message of ours looks like; its connection was closed."""
         self.on_request: Callable[[Message], Message] = lambda message: {"type": "unknown"}
         """A request from the command line; returns the answer."""
 
@@ -90,6 +95,19 @@ class Roster:
             for member in self.members.values()
             if member.alive and member.rank is None and member.registered and member.writer is not None
         ]
+
+    def members_of(self, node: str) -> list[Member]:
+        """All that were started on a host."""
+        return [member for member in self.members.values() if member.node == node]
+
+    def drop(self, node: Node) -> None:
+        """Go on without a launcher; it may introduce itself again."""
+        self.nodes.pop(node.name, None)
+        node.writer.close()
+
+    def coming(self) -> list[Member]:
+        """Live processes without a rank that have not said yet that they are ready."""
+        return [each for each in self.members.values() if each.alive and each.rank is None and not each.registered]
 
     async def wait(self, predicate: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until `predicate` holds; False after `seconds`. One waiter at a time."""
@@ -121,17 +139,26 @@ class Roster:
                 await writer.drain()
         except (OSError, TimeoutError, EOFError, PeerRefused, asyncio.CancelledError):
             pass  # a stranger, a peer that went away (noted where it matters), or the end of the run
+        except (KeyError, ValueError, TypeError) as error:
+            self.on_nonsense(f"{type(error).__name__}: {error}")
         finally:
             writer.close()
 
     async def _serve_node(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        node = self.nodes[hello["node"]] = Node(hello["node"], writer)
+        node = Node(hello["node"], writer, hello["instance"])
+        if (reason := self._stranger(node, hello["workers"])) is not None:
+            node.tell({"type": "refused", "reason": reason})
+            await writer.drain()
+            return
+        self.nodes[node.name] = node
         for worker, facts in hello["workers"].items():
-            self.add(worker, node.name, facts["rank"], facts["pid"])
+            if not self.add(worker, node.name, facts["rank"], facts["pid"]).alive:
+                node.tell({"type": "fence", "worker": worker})  # it was given up while the launcher was away
         self.changed.set()
         try:
             while True:
                 message = await receive_message(reader)
+                node.heard = time.monotonic()
                 self.on_node(node, message)
                 self.changed.set()
         finally:
@@ -139,6 +166,20 @@ class Roster:
                 del self.nodes[node.name]
                 self.on_node_lost(node)
                 self.changed.set()
+
+    def _stranger(self, node: Node, workers: Message) -> str | None:
+        """Why a launcher cannot take part under its name; None if it can."""
+        present = self.nodes.get(node.name)
+        others = [each for each in self.members.values() if each.node == node.name and each.alive]
+        if present is not None and present.instance != node.instance:
+            return name_taken(node.name)
+        ranks = {facts["rank"]: worker for worker, facts in workers.items() if facts["rank"] is not None}
+        taken = [each for each in self.members.values() if each.first_rank in ranks]
+        if any(each.worker != ranks[each.first_rank] for each in taken if each.first_rank is not None):
+            return f"rank {taken[0].first_rank} was started on {taken[0].node}; give each host its own --node-rank"
+        if any(each.worker not in workers for each in others):
+            return f"workers of an earlier launcher of the name {node.name} still run; end them or use another --node"
+        return None
 
     def add(self, worker: str, node: str, rank: int | None, pid: int) -> Member:
         """A worker was started."""
@@ -167,11 +208,14 @@ class Roster:
                 self.on_message(member, message)
                 self.changed.set()
         except (OSError, EOFError) as error:
-            if member.writer is writer:
-                member.writer = None
-                if member.alive:
-                    self.on_silence(member, str(error) or "the connection ended")
-                self.changed.set()
+            ended = str(error) or "the connection ended"
+        except (KeyError, ValueError, TypeError) as error:
+            ended = f"it sent nonsense ({type(error).__name__}: {error})"
+        if member.writer is writer:
+            member.writer = None
+            if member.alive:
+                self.on_silence(member, ended)
+            self.changed.set()
 
     async def wait_known(self, worker: str) -> None:
         """A worker may introduce itself before its node has told of it."""
@@ -183,6 +227,11 @@ class Roster:
     def tell_all(self, message: Message, members: Iterator[Member] | list[Member]) -> None:
         for member in members:
             member.tell(message)
+
+
+def name_taken(node: str) -> str:
+    """Why a second launcher may not take part under a name."""
+    return f"there is a launcher of the name {node} already; give this one another with --node"
 
 
 def address_of(member: Member, kind: str) -> list[Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.evidence import Evidence
 from agent.incidents import Incident
+from agent.job import Job
 from agent.reporting.incident import Kind, Signal
 from agent.roster import Member, Roster
-from agent.settings import Limits
 from agent.wal import Record, Wal
 
 if TYPE_CHECKING:
@@ -23,14 +22,8 @@ PATH = -1
 """The key of an incident in which connections broke and nobody was lost."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What the run was started with."""
-
-    run_id: str
-    workers: int
-    spares: int
-    limits: Limits
+BAD_PLACE = ("xid", "ecc", "thermal", "power")
+"""Signals after which no other process should be started on the same GPU."""
 
 
 class RunState:
@@ -56,6 +49,8 @@ class RunState:
         self.lost_workers: set[str] = set()
         self.holders: dict[str, int] = {}
         """Workers and their ranks in the last plan."""
+        self.vacant: set[int] = set()
+        """Ranks that the last plan left without a worker."""
         self.committed = 0
         self.samples = 0
         self.progress_at = time.monotonic()
@@ -65,6 +60,11 @@ class RunState:
 
     def say(self, text: str) -> None:
         print(f"agent: {text}", file=sys.stderr, flush=True)
+
+    @property
+    def members_wanted(self) -> int:
+        """How many workers the running epoch has when none is missing."""
+        return self.job.workers - len(self.vacant)
 
     # Progress --------------------------------------------------------------------------------------------
 
@@ -95,6 +95,8 @@ class RunState:
         self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
         if not self.epoch or self.finished:
             return
+        if signal not in BAD_PLACE:
+            self.replace(member)
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
         leaving = self.drains.lost(member, signal, detail, datetime.fromtimestamp(time.time() - ago, UTC))
@@ -158,6 +160,14 @@ class RunState:
         if node is not None:
             self.fencing.add(member.worker)
             node.tell({"type": "fence", "worker": member.worker})
+        else:
+            member.tell({"type": "abandon", "reason": f"worker {member.worker} was given up and replaced"})
+
+    def replace(self, member: Member) -> None:
+        """Ask the launcher of a lost process for a spare in its place, unless the place itself is bad or left."""
+        node = self.roster.nodes.get(member.node)
+        if node is not None and member.node not in self.drains.nodes:
+            node.tell({"type": "replace", "worker": member.worker})
 
     # The log ---------------------------------------------------------------------------------------------
 
@@ -167,11 +177,13 @@ class RunState:
             match record["kind"]:
                 case "initial":
                     self.initial = {int(rank): text for rank, text in record["private"].items()}
+                    self.equal = record["equal"]
                 case "epoch":
                     self.epoch, self.running = record["epoch"], False
                 case "plan":
                     self.committed, self.samples = record["version"], record["samples"]
                     self.holders = record["ranks"]
+                    self.vacant = set(range(self.job.workers)) - set(self.holders.values())
                 case "resume":
                     self.running = self.equal = True
                 case "lost":
