@@ -51,7 +51,9 @@ def preload() -> None:
     """Import what every worker needs, before forking."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    import agent.api  # noqa: F401 (imports torch)
+    import torch._dynamo  # torch imports it with the first optimizer, which takes as long as all of torch's core
+
+    import agent.api  # noqa: F401
 
 
 def fork(command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int]) -> Child:

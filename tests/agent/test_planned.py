@@ -13,6 +13,7 @@ from agent import control
 from agent.tap import ALGORITHM
 from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, train
 from tests.agent.live import LiveRun
+from tests.agent.sharded import SHARDED
 
 STEPS = 60
 
@@ -201,11 +202,11 @@ def test_a_node_is_left_for_another(tmp_path: Path) -> None:
         assert (report["kind"], report["where"]["node"], report["spare"]["node"]) == ("planned", "old", "new")
 
 
-@pytest.mark.parametrize("script", ["text_hsdp.py", "text_fsdp.py"])
-def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, script: str) -> None:
-    path = EXAMPLE.with_name(script)
-    reference = train(tmp_path / "reference", steps=STEPS, workers=4, spares=0, script=path)
-    with LiveRun(tmp_path / "run", steps=STEPS, workers=4, spares=1, script=path) as run:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, replicas: int) -> None:
+    setting = {"workers": 4, "script": SHARDED, "arguments": ("--replicas", str(replicas))}
+    reference = train(tmp_path / "reference", steps=STEPS, spares=0, **setting)
+    with LiveRun(tmp_path / "run", steps=STEPS, spares=1, **setting) as run:
         done = run.drain("--rank", "3")
         outcome = run.finish()
     assert done.returncode == 0, done.stderr + outcome.output
