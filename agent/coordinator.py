@@ -59,7 +59,10 @@ class Coordinator:
             "epoch": state.epoch,
             "committed": state.committed,
             "running": state.running,
-            "ranks": {str(each.rank): each.worker for each in self._roster.active()},
+            "ranks": {
+                str(each.rank): {"worker": each.worker, "node": each.node, "pid": each.pid}
+                for each in self._roster.active()
+            },
             "spares": [each.worker for each in self._roster.spares()],
             "hosts": sorted(self._roster.nodes),
         }

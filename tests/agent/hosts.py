@@ -5,11 +5,13 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from agent import control
 from tests.agent.launch import EXAMPLE, ROOT, Outcome, environment, read
+from tests.agent.zygote import Launcher
 
 
 def free_port() -> int:
@@ -21,12 +23,10 @@ def free_port() -> int:
 class Host:
     """One launcher and its processes."""
 
-    def __init__(self, name: str, line: list[str], log: Path, variables: dict[str, str]) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, variables: dict[str, str]) -> None:
         self.name, self._log = name, log
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                line, cwd=ROOT, env=variables, stdout=file, stderr=file, start_new_session=True
-            )
+        log.touch()
+        self.process = Launcher(arguments, folder=ROOT, environment=variables, output=log)
 
     @property
     def output(self) -> str:
@@ -35,9 +35,11 @@ class Host:
     def workers(self) -> list[int]:
         """Live processes that this launcher has started, without the coordinator."""
         pid = self.process.pid
-        path = Path(f"/proc/{pid}/task/{pid}/children")
-        found = [int(child) for child in path.read_text().split()] if path.exists() else []
-        return [child for child in found if b"coordinator" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+        try:
+            found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except OSError:
+            return []  # it has ended
+        return [child for child in found if b"coordinator" not in _command(child)]
 
     def signal_all(self, number: int) -> list[int]:
         """Signal the launcher and all its workers, as when the whole host is lost. Returns the workers."""
@@ -57,6 +59,13 @@ class Host:
         self.process.wait()
 
 
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b"coordinator"  # it has ended and need not be looked at
+
+
 class Hosts:
     """A run whose first host is `node-0`. Ends everything at the end of the `with` block."""
 
@@ -74,11 +83,12 @@ class Hosts:
         faults: str = "",
         variables: dict[str, str] | None = None,
         first_options: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.state = folder, folder / "state"
         self.port = free_port()
-        self.endpoint = f"127.0.0.1:{self.port}"
+        self.endpoint = f"{host}:{self.port}"
         self.secret = secrets.token_hex(16)
         self.variables = environment(faults) | {"YOCO_SECRET": self.secret} | (variables or {})
         self.variables["YOCO_FAULTS_DIR"] = str(self.state)
@@ -97,9 +107,8 @@ class Hosts:
 
     def start(self, name: str, *arguments: str, variables: dict[str, str] | None = None) -> Host:
         """`python -m agent` with these arguments as another host."""
-        line = [sys.executable, "-m", "agent", *arguments]
         log = self.folder / f"{name}-{len(self.hosts)}.log"
-        self.hosts.append(Host(name, line, log, self.variables | (variables or {})))
+        self.hosts.append(Host(name, arguments, log, self.variables | (variables or {})))
         return self.hosts[-1]
 
     def run_host(self, rank: int, spares: int, *options: str, endpoint: str | None = None) -> Host:
@@ -127,8 +136,6 @@ class Hosts:
 
     def wait_for_step(self, step: int, timeout: float = 60) -> None:
         """Wait until a step is committed, as the coordinator's heartbeat would tell."""
-        from agent import control
-
         deadline = time.monotonic() + timeout
         while True:
             try:

@@ -11,7 +11,7 @@ import pytest
 
 from agent import control
 from agent.tap import ALGORITHM
-from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, train
+from tests.agent.launch import ROOT, Outcome, assert_lossless, environment, train
 from tests.agent.live import LiveRun
 from tests.agent.sharded import SHARDED
 

@@ -2,14 +2,18 @@
 
 import json
 import math
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent import control
 from tests.agent.hosts import Hosts
 from tests.agent.launch import EXAMPLE, Outcome, assert_lossless, train
 from tests.agent.live import LiveRun
+from tests.agent.sharded import SHARDED
 
 STEPS = 14
 
@@ -66,7 +70,7 @@ def test_a_smaller_run_grows_back_when_a_spare_joins(tmp_path: Path) -> None:
     with Hosts(tmp_path, workers=3, steps=150, options=("--without-spare", "shrink")) as run:
         run.wait_for_step(3)
         victim = run.hosts[0].workers()[1]
-        signal_one(victim)
+        os.kill(victim, signal.SIGKILL)
         run.wait_until("2 of 3 workers train")
         run.join("later", 1)
         outcome = run.finish()
@@ -80,19 +84,13 @@ def test_a_smaller_run_grows_back_when_a_spare_joins(tmp_path: Path) -> None:
     assert all(math.isfinite(row[0] + row[2]) for row in rows)
 
 
-def signal_one(pid: int) -> None:
-    import os
-
-    os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("script", ["text_ddp.py", "text_fsdp.py"])
-def test_a_run_stops_with_its_state_kept_and_another_goes_on_exactly(tmp_path: Path, script: str) -> None:
-    path = EXAMPLE.with_name(script)
-    reference = train(tmp_path / "reference", steps=STEPS, spares=0, script=path)
+@pytest.mark.parametrize("script", [EXAMPLE, SHARDED])
+def test_a_run_stops_with_its_state_kept_and_another_goes_on_exactly(tmp_path: Path, script: Path) -> None:
+    what: Any = {"script": script, "arguments": ("--replicas", "1") if script == SHARDED else ()}
+    reference = train(tmp_path / "reference", steps=STEPS, spares=0, **what)
     faults = "kill:rank=1,step=7,point=inside"
     options = ("--without-spare", "stop")
-    first = train(tmp_path / "first", faults=faults, spares=0, steps=STEPS, options=options, script=path)
+    first = train(tmp_path / "first", faults=faults, spares=0, steps=STEPS, options=options, **what)
     folder = tmp_path / "first" / "state" / "kept"
     assert first.status == 1, first.output
     assert f"and no spare is free (--without-spare stop); the state after step 7 is kept in {folder}" in first.output
@@ -101,10 +99,10 @@ def test_a_run_stops_with_its_state_kept_and_another_goes_on_exactly(tmp_path: P
     assert str(folder) in report["attempts"][-1]["reason"]
     # The next run has a spare and loses a worker itself.
     again = ("--resume", str(folder))
-    faults = "kill:rank=0,step=10,point=backward" if script == "text_ddp.py" else "kill:rank=0,step=10,point=forward"
-    second = train(tmp_path / "second", faults=faults, spares=1, steps=STEPS, options=again, script=path)
+    faults = "kill:rank=0,step=10,point=forward"
+    second = train(tmp_path / "second", faults=faults, spares=1, steps=STEPS, options=again, **what)
     assert second.status == 0, second.output
-    assert second.result == reference.result
+    assert second.parts == reference.parts
     assert_lossless(second.resolved()[0])
 
 
@@ -134,7 +132,7 @@ def test_the_pool_is_refilled(undisturbed: Outcome, tmp_path: Path) -> None:
         run.wait_for_training()
         for number in range(3):
             present = run.children()
-            run.signal(number % 2, signal.SIGKILL)
+            os.kill(control.ask(run.state, {"type": "status"})["ranks"][str(number % 2)]["pid"], signal.SIGKILL)
             run.wait_until(f"agent: epoch {number + 2}: training resumes")
             run.wait_until(f"{2 - number} more may follow")
             assert len(run.children()) == len(present)
