@@ -126,6 +126,15 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="HOST:PORT",
         help="what the coordinator binds, where that is not --rdzv-endpoint, e.g. 0.0.0.0:7000 (127.0.0.1, any port)",
     )
+    others = run.add_argument_group("other runs", "a run without a free spare takes places of one with lower priority")
+    others.add_argument("--pool", type=Path, metavar="DIR", help="a directory that is given to all runs of these hosts")
+    others.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first (0)")
+    others.add_argument(
+        "--preemptible",
+        action="store_true",
+        help="let runs of higher priority take places: it goes on with fewer workers (with --without-spare shrink) "
+        "or ends with its state kept",
+    )
     reports = run.add_argument_group("reports", "what the agent tells the service about incidents")
     reports.add_argument("--run-id", default=time.strftime("run-%Y%m%d-%H%M%S"), help="the run's name in reports")
     reports.add_argument("--spool", type=Path, help="reports on disk until the service has them (STATE/spool)")

@@ -17,6 +17,7 @@ from agent.events import Events
 from agent.evidence import Evidence
 from agent.job import Job
 from agent.keeping import FOLDER, keep_state
+from agent.preemption import Yields
 from agent.recovery import Abandoned, Recovery
 from agent.roster import Member, Roster, name_taken
 from agent.run_state import PATH, RunState
@@ -38,6 +39,7 @@ class Coordinator:
         self._kept = folder.resolve() / FOLDER
         self._state = RunState(job, self._roster, self._wal, evidence)
         self._drains = self._state.drains = Drains(self._state)
+        self._yields = Yields(self._state)
         self._events = Events(self._state)
         self._recovery = Recovery(self._state)
         self._roster.on_request = self._answer
@@ -50,6 +52,10 @@ class Coordinator:
             return {"type": "job", "job": self._job.told(), "begun": bool(self._state.epoch)}
         if message["type"] == "status":
             return self._status()
+        if message["type"] == "yield":
+            return self._yields.ask(message)
+        if message["type"] == "yield_status":
+            return self._yields.status()
         return self._drains.answer(message)
 
     def _status(self) -> Message:
@@ -165,7 +171,8 @@ class Coordinator:
 
         if not await self._roster.wait(lambda: not waited_for(), self._limits.quiesce):
             for name in waited_for():
-                member = self._roster.members.get(name) or self._roster.add(name, "?", state.holders[name], 0)
+                facts = {"rank": state.holders[name], "pid": 0, "place": 0, "gpu": None}
+                member = self._roster.members.get(name) or self._roster.add(name, "?", facts)
                 state.lose(member, "heartbeat_lost", {"how": "it did not connect to the new coordinator"})
         state.progress_at = time.monotonic()
         state.committed = max([state.committed, *(member.version for member in self._roster.active())])
@@ -176,7 +183,8 @@ class Coordinator:
     async def _wait_until_over_or_trouble(self) -> bool:
         """True when every rank has made its last step; False when the epoch must end."""
         while True:
-            seconds = 0.02 if self._state.suspected or self._drains.pending else 0.5
+            busy = self._state.suspected or self._drains.pending or self._yields.pending
+            seconds = 0.02 if busy else 0.5
             await self._roster.wait(self._is_settled, seconds)
             self._events.check_clocks()
             if self._has_trouble():
@@ -187,6 +195,7 @@ class Coordinator:
 
     def _is_settled(self) -> bool:
         self._drains.advance()
+        self._yields.advance()
         return self._over() or self._has_trouble()
 
     def _over(self) -> bool:

@@ -11,6 +11,8 @@ from agent.wire import Message
 
 OWN_PAUSE_SECONDS = 2.0
 """A gap in the coordinator's own clock after which silence proves nothing (suspended machine, stopped job)."""
+RECONNECT_SECONDS = 2.0
+"""How long a host may be without any connection while its peers do not miss it."""
 
 
 class Events:
@@ -34,6 +36,7 @@ class Events:
                 member.issued, member.version = message["issued"], message["version"]
                 member.tell({"type": "heard"})  # so that a worker notices when it cannot reach the coordinator
             case "committed" if current and state.running:
+                member.version = message["version"]
                 self._on_committed(message["version"], message["samples"])
             case "stopped" if current:
                 member.stopped_in = state.epoch
@@ -111,7 +114,7 @@ class Events:
             state.drains.ask(message)
             return
         if message["type"] == "started":
-            state.roster.add(message["worker"], node.name, None, message["pid"])
+            state.roster.add(message["worker"], node.name, message)
             return
         member = state.roster.members.get(message["worker"])
         if member is None:
@@ -137,7 +140,7 @@ class Events:
     def _on_silence(self, member: Member, reason: str) -> None:
         # On a host with a launcher the launcher decides: a connection may end while the process lives.
         if member.node not in self._state.roster.nodes:
-            self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {member.node} is gone; {reason}"})
+            self._sever(member, reason)
 
     def _on_node_lost(self, node: Node) -> None:
         """A launcher's workers die with it. Those that are still connected do not have to: only the launcher's
@@ -145,7 +148,20 @@ class Events:
         for member in self._state.roster.members_of(node.name):
             self._state.fencing.discard(member.worker)  # nobody is there to do it
             if member.alive and member.writer is None:
-                self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {node.name} was lost"})
+                self._sever(member, "the launcher's connection ended")
+
+    def _sever(self, member: Member, reason: str) -> None:
+        """Neither it nor its launcher is connected: its host is lost, or only the path here broke for a moment.
+
+        In a recovery nobody waits to see which. Otherwise peers tell: they lose their connections with the host.
+        """
+        member.severed = time.monotonic()
+        if not self._state.running:
+            self._lose_severed(member, reason)
+
+    def _lose_severed(self, member: Member, reason: str = "nobody there connected again") -> None:
+        how = f"connections to {member.worker} and to the launcher on {member.node} ended; {reason}"
+        self._state.lose(member, "heartbeat_lost", {"how": how})
 
     def check_clocks(self) -> None:
         """Find members that are silent, and the rank for which all others wait in vain."""
@@ -159,12 +175,18 @@ class Events:
                 member.heard = now
             for node in state.roster.nodes.values():
                 node.heard = now
+            for member in state.roster.members.values():
+                member.severed = member.severed and now
             return
         for node in list(state.roster.nodes.values()):
             if now - node.heard > state.job.limits.heartbeat:
                 state.say(f"the launcher on {node.name} is silent; its workers go on as long as they answer themselves")
                 state.roster.drop(node)
                 self._on_node_lost(node)
+        for member in list(state.roster.members.values()):
+            late = member.severed is not None and now - member.severed > RECONNECT_SECONDS
+            if member.alive and member.severed is not None and (late or state.suspected is not None):
+                self._lose_severed(member)
         for member in registered:
             silent = now - member.heard
             if silent > state.job.limits.heartbeat:

@@ -34,6 +34,10 @@ class Job:
     """Seconds from SIGTERM until a process is killed; None: SIGTERM just ends it."""
     without_spare: WithoutSpare = "wait"
     """What to do about a lost rank when no spare is free."""
+    pool: str | None = None
+    """The directory in which runs find those whose places they may take."""
+    priority: int = 0
+    preemptible: bool = False
     resume: str | None = None
     """The directory of a kept state to begin with."""
     spool: str | None = None

@@ -19,6 +19,7 @@ from agent.job import Job
 from agent.kept import CannotResume, read_meta
 from agent.network import address_towards, is_wildcard, listen
 from agent.node import Elsewhere, NodeAgent, Script
+from agent.preemption import register
 from agent.process import has_gpus
 from agent.reporting import IncidentReporter
 from agent.settings import SECRET_VARIABLE, Limits, job_secret
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     if options.node_rank:
         return _add_host(options, options.rdzv_endpoint)
     _check_reporting(options)
+    if options.preemptible and options.pool is None:
+        raise Usage("--preemptible needs --pool DIR, where other runs find this one")
     _check_resume(options)
     if options.nnodes > 1 and not (options.secret_file or os.environ.get(SECRET_VARIABLE)):
         raise Usage(
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         if (folder / "coordinator.wal").exists():
             raise Usage(f"{folder} holds the log of an earlier run; choose another --state-dir or --run-id")
         job.write(folder)
+        offer = register(job, folder)
         control.write(folder, address, secret)
     except OSError as error:
         raise Usage(f"cannot write to {folder}: {_reason(error)}; choose another with --state-dir") from error
@@ -78,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
         raise Usage(f"the coordinator at {format_address(address)} does not answer: {error}") from error
     finally:
         final = coordinator.close(30 if status == 0 else 20)
+        if offer is not None:
+            offer.unlink(missing_ok=True)
     return 0 if status == final == 0 else 1
 
 
@@ -113,6 +119,9 @@ def _job(options: argparse.Namespace) -> Job:
         gpu_model=options.gpu_model,
         sigterm_notice=options.drain_on_sigterm,
         without_spare=options.without_spare,
+        pool=options.pool and str(options.pool.resolve()),
+        priority=options.priority,
+        preemptible=options.preemptible,
         resume=options.resume and str(options.resume.resolve()),
         spool=options.spool and str(options.spool),
         report_url=options.report_url,

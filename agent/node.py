@@ -20,7 +20,7 @@ from typing import Protocol
 
 from agent.network import ANY_PORT, Ports, interface_of
 from agent.planned import on_sigterm, sigterm_request
-from agent.process import Watched, describe_exit, fork, preload, spawn
+from agent.process import Watched, describe_exit, fork, has_gpus, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
 from agent.watch import Watch, watch_gpus
 from agent.wire import Address, Link, Message, dial, format_address
@@ -98,7 +98,7 @@ class NodeAgent:
         self._heard = time.monotonic()
         self._spares = spares
         self._respawns = script.respawns
-        self._to_replace: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._to_start: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._workers: dict[str, Watched] = {}
         self._places: dict[int, str] = {}
         """The last worker that was started at each place, a place being a local rank and its GPU."""
@@ -136,7 +136,7 @@ class NodeAgent:
             self._end_all()
         return self._status()
 
-    def _start(self, worker: str, rank: int | None, place: int, *, forks: bool | None = None) -> None:
+    def _start(self, worker: str, rank: int | None, place: int, *, fresh: bool = False, gpu: str | None = None) -> None:
         script = self._script
         settings = WorkerSettings(
             worker=worker,
@@ -177,24 +177,37 @@ class NodeAgent:
         }
         if script.own_gpu:
             environment["CUDA_VISIBLE_DEVICES"] = own_gpu(place, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if script.forks if forks is None else forks:
+        if gpu:
+            environment["CUDA_VISIBLE_DEVICES"], environment["LOCAL_RANK"] = gpu, "0"
+        if script.forks and not fresh:
             child = fork(script.command, environment, script.private_descriptors)
         else:
             child = spawn(script.command, environment)
         self._workers[worker] = Watched(worker, rank, child, place)
-        self._places[place] = worker
+        if gpu is None:  # otherwise the place is not one of this launcher's
+            self._places[place] = worker
 
     def _replace(self, lost: str) -> None:
         """Start a spare at the place of a lost process, as long as the count allows."""
         former = self._workers.get(lost)
-        if former is None or self._respawns <= 0 or self._over.is_set() or self._places[former.place] != lost:
+        if former is None or self._respawns <= 0 or self._over.is_set() or self._places.get(former.place) != lost:
             return
         self._respawns -= 1
         worker = f"{self._script.prefix or self._script.node}-r{self._script.respawns - self._respawns}"
         # A fresh interpreter: this process has threads by now and must not fork.
-        self._start(worker, None, former.place, forks=False)
+        self._start(worker, None, former.place, fresh=True)
         self._say(f"{worker} starts as a spare in place of {lost}; {self._respawns} more may follow")
-        self._tell({"type": "started", "worker": worker, "pid": self._workers[worker].child.pid})
+        self._tell({"type": "started", "worker": worker, **self._facts(self._workers[worker])})
+
+    def _start_elsewhere(self, message: Message) -> None:
+        """Start a spare in a place that another run on this host has given up."""
+        worker = message["worker"]
+        self._start(worker, None, message["place"], fresh=True, gpu=message["gpu"] or "")
+        self._tell({"type": "started", "worker": worker, **self._facts(self._workers[worker])})
+
+    def _facts(self, process: Watched) -> Message:
+        gpu = own_gpu(process.place, os.environ.get("CUDA_VISIBLE_DEVICES")) if has_gpus() else None
+        return {"rank": process.rank, "pid": process.child.pid, "place": process.place, "gpu": gpu}
 
     @staticmethod
     def _say(text: str) -> None:
@@ -214,9 +227,7 @@ class NodeAgent:
                     raise
                 time.sleep(0.05)
         link.sock.settimeout(self._script.limits.heartbeat)  # answers to pings come more often
-        workers = {
-            process.worker: {"rank": process.rank, "pid": process.child.pid} for process in self._workers.values()
-        }
+        workers = {process.worker: self._facts(process) for process in self._workers.values()}
         link.send({"type": "node", "node": self._script.node, "instance": self._instance, "workers": workers})
         self._heard = time.monotonic()
         self._link = link
@@ -260,8 +271,8 @@ class NodeAgent:
                 if process is not None:
                     process.fence(FENCE_SECONDS)
                 self._tell({"type": "fenced", "worker": message["worker"]})
-            case "replace":
-                self._to_replace.put(message["worker"])
+            case "replace" | "start":
+                self._to_start.put(message)
             case "refused":
                 self._ended = message["reason"]
                 self._over.set()
@@ -285,8 +296,12 @@ class NodeAgent:
         """Report what happens to the workers until the run is over and all of them have ended."""
         while True:
             # Here and not where it is asked for: a child dies with the thread that has started it.
-            while not self._to_replace.empty():
-                self._replace(self._to_replace.get())
+            while not self._to_start.empty():
+                message = self._to_start.get()
+                if message["type"] == "replace":
+                    self._replace(message["worker"])
+                elif not self._over.is_set():
+                    self._start_elsewhere(message)
             for process in list(self._workers.values()):
                 news = process.look()
                 if news == "gone":

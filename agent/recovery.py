@@ -13,6 +13,7 @@ from typing import Any
 
 from agent import faults
 from agent.planner import Holder, NeedSpares, OutOfStep, Plan, Sharding, StateLost, Survivor, first_plan, make_plan
+from agent.preemption import take_places
 from agent.roster import Member, address_of
 from agent.run_state import RunState
 from agent.wire import Message
@@ -40,6 +41,8 @@ class Recovery:
         self._roster, self._limits = state.roster, state.job.limits
         self._fruitless = 0
         self._last = (-1, -1)
+        self._asked = False
+        """Whether other runs were asked for places in this attempt."""
 
     async def run(self) -> None:
         """Raises Abandoned if the run cannot go on."""
@@ -51,6 +54,7 @@ class Recovery:
             state.epoch += 1
             faults.script.step = state.committed + 1
             state.disturbance = state.suspected = None
+            self._asked = False
             try:
                 await self._attempt()
             except Disturbed as error:
@@ -175,13 +179,20 @@ class Recovery:
             except NeedSpares as error:
                 if state.drains.give_way():
                     raise Disturbed("a leaving worker stays for now, because its spare is needed") from error
-                if not self._may_shrink(active):
+                shrinks = self._may_shrink(active)
+                if state.preempted_by is not None and not shrinks:
+                    raise Abandoned(f"run {state.preempted_by} has a higher priority and took its place") from error
+                if state.preempted_by is None and not self._asked and await take_places(state, error.count):
+                    shrinks = False  # they will come
+                self._asked = True
+                if not shrinks:
                     await self._wait_for_spares(error.count, len(spares))
                     continue
                 plan = self._make_plan(survivors, [each.worker for each in spares], shrink=True)
             for worker, rank in plan.targets.items():
                 if rank in state.incidents:
-                    state.incidents[rank].spare_assigned(worker, self._roster.members[worker].node)
+                    node = self._roster.members[worker].node
+                    state.incidents[rank].spare_assigned(worker, node, state.origins.get(worker))
                     state.remember(state.incidents[rank])
             return plan
 

@@ -39,6 +39,10 @@ class Member:
     done: bool = False
     leaving: bool = False
     heard: float = field(default_factory=time.monotonic)
+    place: Message = field(default_factory=dict)
+    """Its local rank, and its GPU as `CUDA_VISIBLE_DEVICES` would name it (None without one)."""
+    severed: float | None = None
+    """Since when neither it nor its launcher is connected."""
 
     def tell(self, message: Message) -> None:
         if self.writer is not None:
@@ -152,7 +156,7 @@ class Roster:
             return
         self.nodes[node.name] = node
         for worker, facts in hello["workers"].items():
-            if not self.add(worker, node.name, facts["rank"], facts["pid"]).alive:
+            if not self.add(worker, node.name, facts).alive:
                 node.tell({"type": "fence", "worker": worker})  # it was given up while the launcher was away
         self.changed.set()
         try:
@@ -181,10 +185,12 @@ class Roster:
             return f"workers of an earlier launcher of the name {node.name} still run; end them or use another --node"
         return None
 
-    def add(self, worker: str, node: str, rank: int | None, pid: int) -> Member:
-        """A worker was started."""
+    def add(self, worker: str, node: str, facts: Message) -> Member:
+        """A worker was started; `facts` are its launcher's."""
+        rank = facts["rank"]
         member = self.members.setdefault(worker, Member(worker, node, rank, rank))
-        member.pid = pid
+        member.pid, member.severed = facts["pid"], None
+        member.place = {"place": facts["place"], "gpu": facts["gpu"]}
         member.alive = member.alive and worker not in self.excluded
         return member
 
@@ -196,7 +202,7 @@ class Roster:
             write_message(writer, {"type": "abandon", "reason": f"worker {name} is no member any more"})
             await writer.drain()
             return
-        member.writer, member.facts, member.registered = writer, hello, True
+        member.writer, member.facts, member.registered, member.severed = writer, hello, True, None
         member.version, member.prepared = hello["version"], hello["prepared"]
         member.samples, member.done = hello["samples"], hello["done"]
         self.on_message(member, hello)

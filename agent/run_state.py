@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.evidence import Evidence
 from agent.incidents import Incident
 from agent.job import Job
-from agent.reporting.incident import Kind, Signal
+from agent.reporting.incident import Kind, Preempted, Signal
 from agent.roster import Member, Roster
 from agent.wal import Record, Wal
 
@@ -22,8 +23,8 @@ PATH = -1
 """The key of an incident in which connections broke and nobody was lost."""
 
 
-BAD_PLACE = ("xid", "ecc", "thermal", "power")
-"""Signals after which no other process should be started on the same GPU."""
+NO_RESPAWN: tuple[Signal, ...] = ("xid", "ecc", "thermal", "power", "operator")
+"""Signals after which no other process should be started in the same place: its GPU is bad, or it was given away."""
 
 
 class RunState:
@@ -51,6 +52,10 @@ class RunState:
         """Workers and their ranks in the last plan."""
         self.vacant: set[int] = set()
         """Ranks that the last plan left without a worker."""
+        self.preempted_by: str | None = None
+        """A run of higher priority that has taken places of this one."""
+        self.origins: dict[str, Preempted] = {}
+        """Spares in places that another run gave up."""
         self.committed = 0
         self.samples = 0
         self.progress_at = time.monotonic()
@@ -95,7 +100,7 @@ class RunState:
         self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
         if not self.epoch or self.finished:
             return
-        if signal not in BAD_PLACE:
+        if signal not in NO_RESPAWN:
             self.replace(member)
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
@@ -163,6 +168,11 @@ class RunState:
         else:
             member.tell({"type": "abandon", "reason": f"worker {member.worker} was given up and replaced"})
 
+    def take_over_place(self, worker: str, preempted: Preempted) -> None:
+        """A spare of this name is about to start in a place that another run gave up."""
+        self.origins[worker] = preempted
+        self.wal.append({"kind": "preempted", "worker": worker, "run": asdict(preempted)})
+
     def replace(self, member: Member) -> None:
         """Ask the launcher of a lost process for a spare in its place, unless the place itself is bad or left."""
         node = self.roster.nodes.get(member.node)
@@ -186,6 +196,8 @@ class RunState:
                     self.vacant = set(range(self.job.workers)) - set(self.holders.values())
                 case "resume":
                     self.running = self.equal = True
+                case "preempted":
+                    self.origins[record["worker"]] = Preempted(**record["run"])
                 case "lost":
                     self.lost_workers.add(record["worker"])
                 case "incident":

@@ -12,7 +12,6 @@ import pytest
 from agent import control
 from tests.agent.hosts import Hosts
 from tests.agent.launch import EXAMPLE, Outcome, assert_lossless, train
-from tests.agent.live import LiveRun
 from tests.agent.sharded import SHARDED
 
 STEPS = 14
@@ -126,18 +125,18 @@ def test_a_damaged_state_is_not_used(tmp_path: Path) -> None:
     assert "holds no kept state" in train(tmp_path / "fourth", workers=2, options=options).output
 
 
-def test_the_pool_is_refilled(undisturbed: Outcome, tmp_path: Path) -> None:
-    """Three losses with one spare and three new processes; the third new one is not needed."""
-    with LiveRun(tmp_path / "run", steps=200, workers=2, spares=1, options=("--respawn", "3")) as run:
-        run.wait_for_training()
-        for number in range(3):
-            present = run.children()
-            os.kill(control.ask(run.state, {"type": "status"})["ranks"][str(number % 2)]["pid"], signal.SIGKILL)
+def test_the_pool_is_filled_again(tmp_path: Path) -> None:
+    """Two losses with one spare and two new processes; the second new one is not needed."""
+    with Hosts(tmp_path, workers=2, spares=1, steps=150, options=("--respawn", "2")) as run:
+        run.wait_for_step(1)
+        for number in range(2):
+            status = control.ask(run.state, {"type": "status"})
+            os.kill(status["ranks"][str(number)]["pid"], signal.SIGKILL)
             run.wait_until(f"agent: epoch {number + 2}: training resumes")
-            run.wait_until(f"{2 - number} more may follow")
-            assert len(run.children()) == len(present)
+            run.wait_until(f"{1 - number} more may follow")
+            run.wait_for_step(status["committed"] + 2)
         outcome = run.finish()
-    assert outcome.status == 0, outcome.output
-    assert [report["resolution"] for report in outcome.resolved()] == ["live_migration"] * 3
+    assert outcome.status == 0, run.output
+    assert [report["resolution"] for report in outcome.resolved()] == ["live_migration"] * 2
     for report in outcome.resolved():
         assert_lossless(report)
