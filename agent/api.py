@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,8 +97,13 @@ class Agent:
 
     @property
     def world_size(self) -> int:
-        """How many ranks train together; spares do not count."""
+        """How many ranks train together; spares do not count, and a rank that nobody takes for now does."""
         return self._settings.world_size
+
+    @property
+    def present(self) -> int:
+        """How many ranks train now: fewer than `world_size` after a loss without a spare (`--without-spare shrink`)."""
+        return self._group.size()
 
     @property
     def version(self) -> int:
@@ -199,6 +205,8 @@ class Agent:
         yield from self._rehearsal.run(self.rank, self.world_size)
         self._initial_digest = state_digest(self._registry)
         journal.use_devices(tensor.device for _, tensor in self._registry.local_parameters())
+        if self._settings.resume is not None and self.rank >= 0:
+            self._worker.resume_from(Path(self._settings.resume))
         self._worker.register(self._introduce)
         self._await_resume()
         while True:

@@ -73,7 +73,6 @@ class Drains:
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._roster, self._evidence, self._say = state.roster, state.evidence, state.say
-        state.roster.on_request = self._answer
         self._drains: list[Drain] = []
         self._pause: Pause | None = None
         self.nodes: set[str] = set()
@@ -96,7 +95,7 @@ class Drains:
         self._roster.changed.set()
         return answer
 
-    def _answer(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         """What the command line asks."""
         match message["type"]:
             case "drain":

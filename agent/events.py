@@ -11,6 +11,8 @@ from agent.wire import Message
 
 OWN_PAUSE_SECONDS = 2.0
 """A gap in the coordinator's own clock after which silence proves nothing (suspended machine, stopped job)."""
+RECONNECT_SECONDS = 2.0
+"""How long a host may be without any connection while its peers do not miss it."""
 
 
 class Events:
@@ -22,6 +24,7 @@ class Events:
         roster = state.roster
         roster.on_message, roster.on_node = self._on_message, self._on_node
         roster.on_silence, roster.on_node_lost = self._on_silence, self._on_node_lost
+        roster.on_nonsense = lambda what: state.say(f"a connection was closed that sent nonsense: {what}")
 
     # Members ---------------------------------------------------------------------------------------------
 
@@ -31,7 +34,9 @@ class Events:
         match message["type"]:
             case "beat":
                 member.issued, member.version = message["issued"], message["version"]
+                member.tell({"type": "heard"})  # so that a worker notices when it cannot reach the coordinator
             case "committed" if current and state.running:
+                member.version = message["version"]
                 self._on_committed(message["version"], message["samples"])
             case "stopped" if current:
                 member.stopped_in = state.epoch
@@ -54,6 +59,8 @@ class Events:
                 self._on_not_finite(message)
             case "dying":
                 self._on_dying(member, message)
+            case "kept" if current:
+                member.facts["kept"] = message
             case "worker":
                 self._on_introduction(member, message)
             case "leave":
@@ -82,13 +89,15 @@ class Events:
         if "digest_sent" not in message:
             return
         member.facts["digest"] = message["digest_received"]
-        incident = next((each for each in state.incidents.values() if each.holder == member.worker), None)
-        if member.rank is not None or incident is None:
+        if member.rank is not None:
             return
         # It holds the verified state: from here on it can replace the source, should that be lost now.
         source = state.roster.members[message["source"]]
-        member.rank = incident.rank
+        member.rank = state.holders[member.worker]
         member.version, member.prepared = message["version"], False
+        incident = next((each for each in state.incidents.values() if each.holder == member.worker), None)
+        if incident is None:
+            return
         if message["part"] == "copy":
             incident.state_moved(message, "redundant_shard")
         else:
@@ -142,6 +151,9 @@ class Events:
         if message["type"] == "drain":
             state.drains.ask(message)
             return
+        if message["type"] == "started":
+            state.roster.add(message["worker"], node.name, message)
+            return
         member = state.roster.members.get(message["worker"])
         if member is None:
             return
@@ -165,25 +177,55 @@ class Events:
 
     def _on_silence(self, member: Member, reason: str) -> None:
         # On a host with a launcher the launcher decides: a connection may end while the process lives.
-        if member.rank is not None and member.node not in self._state.roster.nodes:
-            self._state.lose(member, "heartbeat_lost", {"how": reason})
+        if member.node not in self._state.roster.nodes:
+            self._sever(member, reason)
 
     def _on_node_lost(self, node: Node) -> None:
-        for member in list(self._state.roster.members.values()):
-            if member.node == node.name and member.alive:
-                self._state.lose(member, "heartbeat_lost", {"how": f"the launcher on {node.name} was lost"})
+        """A launcher's workers die with it. Those that are still connected do not have to: only the launcher's
+        connection may have broken, or it is frozen. Then they go on, and are lost when theirs ends or is silent."""
+        for member in self._state.roster.members_of(node.name):
+            self._state.fencing.discard(member.worker)  # nobody is there to do it
+            if member.alive and member.writer is None:
+                self._sever(member, "the launcher's connection ended")
+
+    def _sever(self, member: Member, reason: str) -> None:
+        """Neither it nor its launcher is connected: its host is lost, or only the path here broke for a moment.
+
+        In a recovery nobody waits to see which. Otherwise peers tell: they lose their connections with the host.
+        """
+        member.severed = time.monotonic()
+        if not self._state.running:
+            self._lose_severed(member, reason)
+
+    def _lose_severed(self, member: Member, reason: str = "nobody there connected again") -> None:
+        how = f"connections to {member.worker} and to the launcher on {member.node} ended; {reason}"
+        self._state.lose(member, "heartbeat_lost", {"how": how})
 
     def check_clocks(self) -> None:
         """Find members that are silent, and the rank for which all others wait in vain."""
         state, now = self._state, time.monotonic()
         paused, self._checked = now - self._checked > OWN_PAUSE_SECONDS, now
         active = [member for member in state.roster.active() if member.registered]
+        registered = [member for member in state.roster.members.values() if member.alive and member.registered]
         if paused:
             state.progress_at = now
-            for member in active:
+            for member in registered:
                 member.heard = now
+            for node in state.roster.nodes.values():
+                node.heard = now
+            for member in state.roster.members.values():
+                member.severed = member.severed and now
             return
-        for member in active:
+        for node in list(state.roster.nodes.values()):
+            if now - node.heard > state.job.limits.heartbeat:
+                state.say(f"the launcher on {node.name} is silent; its workers go on as long as they answer themselves")
+                state.roster.drop(node)
+                self._on_node_lost(node)
+        for member in list(state.roster.members.values()):
+            late = member.severed is not None and now - member.severed > RECONNECT_SECONDS
+            if member.alive and member.severed is not None and (late or state.suspected is not None):
+                self._lose_severed(member)
+        for member in registered:
             silent = now - member.heard
             if silent > state.job.limits.heartbeat:
                 how = f"no heartbeat for {silent:.1f} s"

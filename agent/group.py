@@ -75,7 +75,7 @@ class Members:
 
         `partitions` name ways to divide the ranks into rows; each gets one more group, of this rank's row.
         """
-        self.rank = rank
+        self.rank, self.size = rank, size
         self._inodes: set[int] = set()
         self.works: list[Any] = []
         self.parts = {WHOLE: self._connect(store, rank, size, timeout)}
@@ -165,7 +165,8 @@ class LiveGroup(dist.ProcessGroup):
         self.cut()
         self._bury_dead()
         with self._lock:
-            self._members, self._rank, self._state = members, members.rank, "formed"
+            self._members, self._state = members, "formed"
+            self._rank, self._size = members.rank, members.size
             self.failed, self.issued = False, 0
 
     @property

@@ -11,7 +11,7 @@ import array
 import random
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.ranks: list[int] = []
+        """The ranks that take part, in the order of the group; the others' entries stay as they were."""
         self.gathered: list[Entry] = []
         """The entries for the next version, not in force yet."""
 
@@ -143,7 +145,9 @@ class Journal:
                 return False
             needed = _HEADER.size + max(_HEADER.unpack_from(part)[0] for part in parts)
             if needed <= slot:
-                self.gathered = [Entry.from_bytes(part) for part in parts]
+                self.gathered = [replace(entry, logged=(), findings=0) for entry in self.entries]
+                for rank, part in zip(self.ranks, parts, strict=True):
+                    self.gathered[rank] = Entry.from_bytes(part)
                 return True
             slot = _slot(needed)
 

@@ -145,8 +145,8 @@ def _die_with(parent: int) -> None:
 class Watched:
     """One worker process as its launcher sees it."""
 
-    def __init__(self, worker: str, rank: int | None, child: Child) -> None:
-        self.worker, self.rank, self.child = worker, rank, child
+    def __init__(self, worker: str, rank: int | None, child: Child, place: int) -> None:
+        self.worker, self.rank, self.child, self.place = worker, rank, child, place
         self.gone = False
         """Nothing of it runs any more: the kernel is ending it or has ended it."""
         self.frozen = False

@@ -16,15 +16,17 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from agent import faults
+from agent import faults, kept, kept_parts
 from agent.commit import CommitPoint, WaitTooLong
 from agent.group import LiveGroup, Members
 from agent.journal import Entry, Journal
+from agent.network import listen
 from agent.planned import on_sigterm, sigterm_request
 from agent.redundancy import ShardCopy
 from agent.reporting.incident import rfc3339
@@ -63,7 +65,7 @@ class Worker:
         self.first_commit: tuple[int, int] | None = None
         """Version and samples of the first step committed in the current epoch."""
         self._secret = job_secret()
-        self._formed: dict[int, Members] = {}
+        self._formed: dict[int, tuple[Members, list[int]]] = {}
         self._plan_epoch = 0
         self._link: Link | None = None
         self._outgoing: queue.Queue[Message] = queue.Queue(OUTGOING_MESSAGES)
@@ -81,11 +83,17 @@ class Worker:
         self._suspicion: Message | None = None
         self.on_rank: Callable[[int], None] = lambda rank: None
         """Called before state for a rank is received, on the thread that receives it."""
-        self._store = c10d.TCPStore(settings.host, 0, None, True, timedelta(seconds=FORM_SECONDS), False)
-        self._listener = socket.create_server((settings.host, 0))
+        self._store = self._serve_store()
+        self._listener = listen(settings.host, settings.ports)
         group.on_break = self._suspect
 
     # Towards the coordinator -----------------------------------------------------------------------------
+
+    def _serve_store(self) -> c10d.TCPStore:
+        # Given a socket it listens there only; by itself it would listen on every address of the host.
+        sock = listen(self.settings.host, self.settings.ports)
+        port, seconds = sock.getsockname()[1], timedelta(seconds=FORM_SECONDS)
+        return c10d.TCPStore(self.settings.host, port, None, True, seconds, False, master_listen_fd=sock.detach())
 
     def register(self, hello: Callable[[], Message]) -> None:
         """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
@@ -108,6 +116,7 @@ class Worker:
         while True:
             try:
                 link = Link(dial(address, self._secret))
+                link.sock.settimeout(self.settings.limits.heartbeat)  # every heartbeat is answered
                 link.send(self._introduction())
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -194,10 +203,12 @@ class Worker:
 
     def _listen(self) -> None:
         while True:
+            link = self._link
+            assert link is not None
             try:
-                assert self._link is not None
-                self._obey(self._link.receive())
+                self._obey(link.receive())
             except OSError:
+                link.close()
                 if self.finished:
                     return
                 try:
@@ -226,6 +237,9 @@ class Worker:
                 if self.settings.worker not in message["ranks"]:
                     return  # this worker leaves; it only serves its state
                 threading.Thread(target=self._carry_out, args=(message,), daemon=True).start()
+            case "keep":
+                self._plan_epoch = message["epoch"]
+                threading.Thread(target=self._keep, args=(message,), daemon=True).start()
             case "resume":
                 if message["epoch"] == self._plan_epoch:
                     self.commit.resume(message["epoch"])
@@ -266,11 +280,14 @@ class Worker:
                 }
             else:
                 self._rule(plan)
+                if rank != self.rank:  # a smaller world, in which this worker becomes rank 0
+                    self.on_rank(rank)
+                    self.promoted = True
                 if self.copy is not None and not self.copy.filled:
                     self._alone(lambda: self._receive_copy(plan))
             members = forming.result()
             if epoch == self._plan_epoch:
-                self.rank, self._formed = rank, {epoch: members}
+                self.rank, self._formed = rank, {epoch: (members, sorted(ranks.values()))}
                 faults.at("ready")
         except SourceFailed as error:
             report = {"type": "failed", "epoch": epoch, "reason": str(error)}
@@ -279,6 +296,34 @@ class Worker:
             report = {"type": "failed", "epoch": epoch, "reason": f"{type(error).__name__}: {error}"}
         if epoch == self._plan_epoch:
             self.tell(report)
+
+    def _keep(self, plan: Message) -> None:
+        """The run ends: write the asked-for parts of the state to disk."""
+        report: Message = {"type": "kept", "epoch": plan["epoch"], "digests": [], "error": None}
+        try:
+            self._rule(plan)
+            if not self.commit.wait_servable(plan["version"], FORM_SECONDS):
+                raise RuntimeError(f"this worker does not reach step {plan['version']}")
+            for path, which in plan["files"]:
+                part = self.copy if which == "copy" and self.copy is not None else self.registry
+                report["digests"].append([path, kept_parts.write_part(Path(path), part, self.journal, plan["version"])])
+        except Exception as error:  # whatever it was, the coordinator must tell it
+            report["error"] = f"{self.settings.worker}: {error}"
+        self.tell(report)
+
+    def resume_from(self, folder: Path) -> None:
+        """Begin with a kept state instead of the script's initial one. Raises CannotResume or StateMismatch."""
+        meta = kept.read_meta(folder)
+        files, parts, version = meta["files"], meta["parts"], meta["version"]
+        self.on_rank(self.rank)
+        mine = files[str(parts[self.rank])]
+        entries = kept_parts.read_part(folder / Path(mine["path"]).name, self.registry, mine["digest"], version)
+        if self.copy is not None:
+            before = files[str(parts[self.rank - 1])]
+            kept_parts.read_part(folder / Path(before["path"]).name, self.copy, before["digest"], version)
+        self.journal.receive(entries, committed=False)
+        self.commit.adopt(version)
+        self.promoted = True
 
     def _rule(self, plan: Message) -> None:
         """Settle a step in doubt as the plan says."""
@@ -378,10 +423,11 @@ class Worker:
 
         False if a newer plan has already replaced them.
         """
-        members = self._formed.pop(epoch, None)
-        if members is None:
+        formed = self._formed.pop(epoch, None)
+        if formed is None:
             return False
         self.group.wait_idle(0.2)
+        members, self.journal.ranks = formed
         self.group.install(members)
         self.first_commit = self._suspicion = None
         return True
@@ -399,13 +445,20 @@ class Worker:
 
     def _serve(self) -> None:
         while True:
-            sock, _ = self._listener.accept()
+            try:
+                sock, _ = self._listener.accept()
+            except OSError as error:  # e.g. strangers have used up the descriptors
+                print(f"agent: no connection can be accepted: {error}", file=sys.stderr, flush=True)
+                time.sleep(1.0)
+                continue
             threading.Thread(target=self._serve_peer, args=(sock,), daemon=True).start()
 
-    def _serve_peer(self, sock: socket.socket) -> None:
-        with contextlib.suppress(OSError, KeyError), sock:
-            admit(sock, self._secret)
-            link = Link(sock)
+    def _serve_peer(self, accepted: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError, KeyError, ValueError),
+            contextlib.closing(Link(admit(accepted, self._secret))) as link,
+        ):
+            sock = link.sock
             request = link.receive()
             if request["type"] == "shadow":
                 reason = self.tap.serve(link, self._servable)
@@ -473,7 +526,8 @@ class _Forming:
             client = c10d.TCPStore(host, port, None, False, timedelta(seconds=FORM_SECONDS))
             store = c10d.PrefixStore(f"epoch-{plan['epoch']}", client)
             partitions = worker.group.partitions
-            self._members = Members(store, rank, len(plan["ranks"]), FORM_SECONDS, partitions)
+            present = sorted(plan["ranks"].values())  # without those that nobody takes
+            self._members = Members(store, present.index(rank), len(present), FORM_SECONDS, partitions)
             # Later than the coordinator's own watch for a hang, which knows whom the others wait for.
             self._members.set_timeout(2 * worker.settings.limits.hang)
         except Exception as error:  # torch raises several kinds here

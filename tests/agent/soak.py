@@ -143,12 +143,18 @@ def verdict(trial: Trial, outcome: Outcome, reference: Outcome) -> str | None:
     return None
 
 
-def undisturbed(folder: Path) -> dict[str, Outcome]:
-    """What each strategy gives without faults."""
-    found = {each.name: each.train(folder / each.name) for each in STRATEGIES}
-    for outcome in found.values():
-        assert outcome.status == 0, outcome.output
-    return found
+class References:
+    """What each strategy gives without faults; trained when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, Outcome] = {}
+
+    def of(self, strategy: Strategy) -> Outcome:
+        if strategy.name not in self._found:
+            outcome = self._found[strategy.name] = strategy.train(self._folder / strategy.name)
+            assert outcome.status == 0, outcome.output
+        return self._found[strategy.name]
 
 
 def soak(*, faults: int, seed: int, seconds: float = float("inf")) -> list[Trial]:
@@ -156,13 +162,14 @@ def soak(*, faults: int, seed: int, seconds: float = float("inf")) -> list[Trial
     started, injected, runs, failed = time.monotonic(), 0, 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        references = undisturbed(folder)
+        references = References(folder)
         while injected < faults and time.monotonic() - started < seconds:
             trial = Trial.draw(seed + runs)
             runs += 1
+            reference = references.of(trial.strategy)
             try:
                 outcome = trial.run(folder / str(trial.seed))
-                wrong = verdict(trial, outcome, references[trial.strategy.name])
+                wrong = verdict(trial, outcome, reference)
                 said = wrong or ("exact" if outcome.status == 0 else "stopped, as it must")
                 output = outcome.output
             except AssertionError as error:

@@ -3,6 +3,7 @@
 What runs in the fork is what `python -m agent` runs; `test_launcher.py` starts that from a shell's command line too.
 """
 
+import ctypes
 import multiprocessing
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+_CLONE_NEWNET = 0x40000000
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.agent.preloaded"])
 
@@ -37,6 +39,13 @@ class Launcher:
         self._process.kill()
 
 
+def _enter_network(name: str) -> None:
+    """From here on this process lives in another network namespace, as if on another machine."""
+    with Path(f"/run/netns/{name}").open() as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network {name}")
+
+
 def _main(arguments: list[str], folder: Path, environment: dict[str, str], output: Path) -> None:
     from agent import faults
     from agent.cli import main
@@ -45,6 +54,8 @@ def _main(arguments: list[str], folder: Path, environment: dict[str, str], outpu
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "TEST_NETWORK" in environment:
+        _enter_network(environment["TEST_NETWORK"])
     faults.script = faults.Script()  # it was made before, without this environment
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
