@@ -24,4 +24,4 @@ def test_seeds_that_failed_once(tmp_path: Path, seed: int) -> None:
     trial = Trial.draw(seed)
     reference = trial.strategy.train(tmp_path / "undisturbed")
     outcome = trial.run(tmp_path / "trial")
-    assert verdict(trial, outcome, reference) is None, outcome.output
+    assert verdict(trial, tmp_path / "trial", outcome, reference) is None, outcome.output
