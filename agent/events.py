@@ -112,6 +112,8 @@ class Events:
             return
         if message["type"] == "drain":
             state.drains.ask(message)
+            if message["kind"] == "planned":  # SIGTERM to the launcher: it will be killed, wherever its ranks are
+                state.leaving_nodes.add(node.name)
             return
         if message["type"] == "started":
             state.roster.add(message["worker"], node.name, message)

@@ -52,6 +52,8 @@ class RunState:
         """Workers and their ranks in the last plan."""
         self.vacant: set[int] = set()
         """Ranks that the last plan left without a worker."""
+        self.leaving_nodes: set[str] = set()
+        """Hosts whose launchers were told to end."""
         self.preempted_by: str | None = None
         """A run of higher priority that has taken places of this one."""
         self.origins: dict[str, Preempted] = {}
