@@ -169,10 +169,14 @@ class Link:
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Raises OSError where the connection is gone."""
+        """Raises OSError where the connection is gone, or was closed because half a message could not be sent."""
         data = _encode(message)
-        with self._sending:
-            self.sock.sendall(data)
+        try:
+            with self._sending:
+                self.sock.sendall(data)
+        except OSError:
+            self.close()
+            raise
 
     def receive(self) -> Message:
         """The next message. Raises ConnectionError at the end of the stream."""
