@@ -109,6 +109,11 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="SIGTERM to a worker moves its rank, to the launcher all ranks of its node, "
         "with so much notice before the scheduler kills; a second SIGTERM ends the process",
     )
+    run.add_argument(
+        "--nan-checks",
+        action="store_true",
+        help="replace a rank whose loss, gradients or parameters are not finite where the others' are (a sick device)",
+    )
     several = _add_hosts(run)
     several.add_argument(
         "--nnodes", type=_positive, default=_torchrun("NNODES", "1"), metavar="N", help="hosts of the run (1)"

@@ -219,11 +219,15 @@ class Coordinator:
             return True
         if self._state.vacant and self._drains.free():
             return True  # the run can grow back
+        if self._state.redo is not None:
+            return True
         suspected = self._state.suspected
         return suspected is not None and time.monotonic() - suspected[0] > self._limits.settle
 
     def _report_broken_path(self) -> None:
         """State that connections broke, if that is the trouble and not the loss of a member."""
+        if self._state.redo is not None:
+            self._state.say(f"{self._state.redo}; the step is done again")
         if self._state.suspected is None or len(self._roster.active()) < self._state.members_wanted:
             return
         _, reason, member = self._state.suspected
@@ -237,7 +241,7 @@ class Coordinator:
         state.settle_incidents(None, state.samples)
         self._drains.run_ended("the run ended before the rank could move")
         self._wal.append({"kind": "finished"})
-        self._evidence.run_ended()
+        self._evidence.run_ended(state.committed)
         self._roster.tell_all({"type": "finish"}, list(self._roster.members.values()))
 
     def _abandon(self, reason: str) -> None:
@@ -249,6 +253,6 @@ class Coordinator:
             incident.abandoned(reason)
             state.close_incident(incident)
         self._drains.run_ended(f"the run stopped: {reason}")
-        self._evidence.run_ended()
+        self._evidence.run_ended(state.committed)
         for node in self._roster.nodes.values():
             node.tell({"type": "abandon"})

@@ -42,6 +42,9 @@ class Events:
                 member.stopped_in = state.epoch
                 member.version, member.prepared = message["version"], message["prepared"]
                 member.samples = message["samples"]
+                if message["first_commit"] is not None:
+                    # The word of it may not have come before the epoch ended.
+                    state.settle_incidents(*message["first_commit"])
             case "ready" if current:
                 self._on_ready(member, message)
             case "failed" if current:
@@ -54,6 +57,10 @@ class Events:
                 member.done = True
             case "kept" if current:
                 member.facts["kept"] = message
+            case "not_finite" if current and state.running:
+                self._on_not_finite(message)
+            case "dying":
+                self._on_dying(member, message)
             case "worker":
                 self._on_introduction(member, message)
             case "leave":
@@ -71,6 +78,8 @@ class Events:
         if state.running and hello["epoch"] == state.epoch:
             if hello["stopped"]:
                 member.tell({"type": "resume", "epoch": state.epoch})
+            if hello["suspicion"] is not None:
+                self._on_not_finite(hello["suspicion"])
             if hello["first_commit"] is not None:
                 self._on_committed(*hello["first_commit"])
 
@@ -94,6 +103,35 @@ class Events:
         else:
             incident.state_moved(message, "leaving_worker" if source.leaving else "replica")
         state.remember(incident)
+
+    def _on_not_finite(self, found: Message) -> None:
+        """Numbers that are not finite. A rank is suspect if only its are; the step is then done again elsewhere."""
+        state, step, findings = self._state, found["step"], found["findings"]
+        what = "; ".join(f"rank {rank}: {', '.join(each)}" for rank, each in findings.items())
+        if found["again"] or not found["suspects"]:
+            if step > state.not_finite_said:
+                state.say(f"not finite in step {step}: {what}; this is the script's numerics, and nothing is moved")
+            state.not_finite_said = max(state.not_finite_said, step)
+            for incident in state.incidents.values():
+                if found["again"] and incident.rank in state.suspects:
+                    incident.note(nan_check_again="not finite on the spare either: the script's numerics")
+            return
+        if step == state.tested:
+            return  # another rank has said so
+        state.doubt(step, found["suspects"])
+        suspects = [member for member in state.roster.active() if member.rank in found["suspects"]]
+        if len(state.roster.spares()) < len(suspects):
+            state.redo = f"not finite in step {step}: {what}, and no spare is free"
+            return
+        for member in suspects:
+            how = f"{', '.join(findings[str(member.rank)])} of this rank alone not finite in step {step}"
+            state.lose(member, "process_exit", {"how": how, "detector": "nan_check", "nan_check": how})
+
+    def _on_dying(self, member: Member, message: Message) -> None:
+        """An exception ends a worker's script; one of class torch.AcceleratorError comes from its device."""
+        where = "the device failed" if message["device"] else "the script raised an exception"
+        detail = {"how": f"{where}: {message['error']}", "detector": "exception", "error": message["error"]}
+        self._state.lose(member, "process_exit", {**detail, "device_error": message["device"]})
 
     def _on_committed(self, version: int, samples: int) -> None:
         state = self._state

@@ -155,6 +155,8 @@ class LiveGroup(dist.ProcessGroup):
         """Answers `dist.new_group` while a mesh is made."""
         self.on_break: Callable[[str], None] = lambda reason: None
         """Called from any thread when a collective fails without `cut` having been called."""
+        self.on_contribution: Callable[[Tensor], None] = lambda tensor: None
+        """Called with this rank's part of a reduction of gradients, before it begins."""
 
     # Membership ------------------------------------------------------------------------------------
 
@@ -312,6 +314,7 @@ class LiveGroup(dist.ProcessGroup):
         if not average and opts is not None and opts.reduceOp != c10d.ReduceOp.SUM:
             raise ValueError(f"reduce-scatter with {opts.reduceOp} is not supported; use SUM or AVG")
         value = value.contiguous()
+        self.on_contribution(value)
         received = torch.empty_like(value)
         parts = received.view(self._size, *output.shape)
 

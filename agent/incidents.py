@@ -61,6 +61,11 @@ class Incident:
         trigger = self.record.trigger
         self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, "how": how}))
 
+    def note(self, **facts: Any) -> None:
+        """More about the trigger."""
+        trigger = self.record.trigger
+        self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, **facts}))
+
     def became_unplanned(self, signal: Signal, detail: dict[str, Any], started_at: datetime) -> None:
         """The worker was lost before it could leave: what was to be prevented or done at leisure has happened."""
         record = self.record

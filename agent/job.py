@@ -32,6 +32,7 @@ class Job:
     gpu_model: str = "none"
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until a process is killed; None: SIGTERM just ends it."""
+    nan_checks: bool = False
     without_spare: WithoutSpare = "wait"
     """What to do about a lost rank when no spare is free."""
     pool: str | None = None

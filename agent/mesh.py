@@ -34,6 +34,7 @@ class RowGroup(LiveGroup):
         """Its name in torch.distributed."""
         row = self._row(rank)
         super().__init__(row.index(rank), len(row))
+        self.on_contribution = lambda tensor: whole.on_contribution(tensor)
 
     @property
     def group_name(self) -> GroupName:

@@ -71,6 +71,7 @@ class Script:
     """Fork the workers from this process instead of starting an interpreter for each."""
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
+    nan_checks: bool = False
     watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
@@ -153,6 +154,7 @@ class NodeAgent:
             sigterm_notice=script.sigterm_notice,
             ports=script.ports,
             resume=script.resume,
+            nan_checks=script.nan_checks,
         )
         interface = interface_of(script.host)
         environment = {

@@ -53,7 +53,7 @@ class Recovery:
             self._count_fruitless()
             state.epoch += 1
             faults.script.step = state.committed + 1
-            state.disturbance = state.suspected = None
+            state.disturbance = state.suspected = state.redo = None
             self._asked = False
             try:
                 await self._attempt()
@@ -256,6 +256,7 @@ class Recovery:
             "type": "plan",
             "epoch": state.epoch,
             "version": plan.version,
+            "tested": state.tested,
             "ranks": plan.ranks,
             "targets": list(plan.targets),
             "sources": [[name, address_of(self._roster.members[name], "state")] for name in plan.sources],

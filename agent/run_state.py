@@ -45,6 +45,13 @@ class RunState:
         """Open incidents by rank (or `PATH`)."""
         self.fencing: set[str] = set()
         self.distrusted: set[str] = set()
+        self.tested = -1
+        """The step that is done again because numbers of one rank were not finite; this time it counts."""
+        self.suspects: list[int] = []
+        """The ranks whose numbers these were."""
+        self.redo: str | None = None
+        """Why the members must do their step again although nobody was lost."""
+        self.not_finite_said = -1
         self.initial: dict[int, str] = {}
         """Each rank's private state before the first step."""
         self.lost_workers: set[str] = set()
@@ -102,7 +109,8 @@ class RunState:
         self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
         if not self.epoch or self.finished:
             return
-        if signal not in NO_RESPAWN:
+        sick = detail.get("device_error") or detail.get("detector") == "nan_check"
+        if signal not in NO_RESPAWN and not sick:
             self.replace(member)
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
@@ -181,6 +189,11 @@ class RunState:
         if node is not None and member.node not in self.drains.nodes:
             node.tell({"type": "replace", "worker": member.worker})
 
+    def doubt(self, step: int, suspects: list[int]) -> None:
+        """A step is done again to find out whether a device was sick; what comes out then counts."""
+        self.tested, self.suspects = step, suspects
+        self.wal.append({"kind": "tested", "step": step, "suspects": suspects})
+
     # The log ---------------------------------------------------------------------------------------------
 
     def replay(self, records: list[Record]) -> None:
@@ -200,6 +213,8 @@ class RunState:
                     self.running = self.equal = True
                 case "preempted":
                     self.origins[record["worker"]] = Preempted(**record["run"])
+                case "tested":
+                    self.tested, self.suspects = record["step"], record["suspects"]
                 case "lost":
                     self.lost_workers.add(record["worker"])
                 case "incident":

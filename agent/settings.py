@@ -50,6 +50,7 @@ class WorkerSettings:
     world_size: int
     streams: int
     limits: Limits
+    nan_checks: bool = False
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
     ports: tuple[int, int] = (0, 0)

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from torch._C import _distributed_c10d as c10d
 
 from agent import faults, kept, kept_parts
@@ -54,7 +55,7 @@ class Worker:
         self.group = group
         self.registry = registry
         self.journal = Journal()
-        self.commit = CommitPoint(on_commit=self.journal.advance)
+        self.commit = CommitPoint(on_commit=self._on_commit)
         self.finished = False
         """The coordinator has said that all ranks have made their last step."""
         self.abandoned = False
@@ -77,6 +78,9 @@ class Worker:
         self._hello: Callable[[], Message] = dict
         self.copy: ShardCopy | None = None
         """Of the rank before this one, where the strategy needs it."""
+        self.tested = -1
+        """A step that was refused because of one rank's numbers, and is done again: this time it counts."""
+        self._suspicion: Message | None = None
         self.on_rank: Callable[[int], None] = lambda rank: None
         """Called before state for a rank is received, on the thread that receives it."""
         self._store = self._serve_store()
@@ -95,6 +99,7 @@ class Worker:
         """Join the run; `hello` gives what only the training side knows. Raises WaitTooLong."""
         self._hello = hello
         self._connect()
+        _report_exceptions(self)
         if self.settings.sigterm_notice is not None:
             on_sigterm(lambda: self._leave(self.settings.sigterm_notice or 0.0))
         for target, name in (
@@ -138,6 +143,7 @@ class Worker:
             "samples": self.journal.samples,
             "stopped": self.commit.stopped,
             "first_commit": self.first_commit,
+            "suspicion": self._suspicion,
             "state": [self.settings.host, self._listener.getsockname()[1]],
             "store": [self.settings.host, self._store.port],
             **self._hello(),
@@ -169,6 +175,23 @@ class Worker:
 
     def _suspect(self, reason: str) -> None:
         self.tell({"type": "suspect", "epoch": self._plan_epoch, "reason": reason})
+
+    def not_finite(self, step: int, findings: dict[int, list[str]], suspects: list[int]) -> None:
+        """Tell what the ranks found that is not finite in `step`, which does not commit if that makes one suspect."""
+        message = {"epoch": self._plan_epoch, "step": step, "findings": findings, "suspects": suspects}
+        message["again"] = step == self.tested
+        self._suspicion = message
+        self.tell({"type": "not_finite", **message})
+
+    def dying(self, error: BaseException) -> None:
+        """Say why this process ends, at once."""
+        # The class that torch raises for errors of CUDA and other accelerators.
+        device = isinstance(error, torch.AcceleratorError)
+        text = f"{type(error).__name__}: {error}"[:500]
+        link = self._link
+        if link is not None and not self.finished:
+            with contextlib.suppress(OSError):
+                link.send({"type": "dying", "error": text, "device": device})
 
     def _beat(self) -> None:
         while not self.finished:
@@ -206,10 +229,11 @@ class Worker:
                         "version": standing.version,
                         "prepared": standing.prepared,
                         "samples": self.journal.samples,
+                        "first_commit": self.first_commit,
                     }
                 )
             case "plan":
-                self._plan_epoch = message["epoch"]
+                self._plan_epoch, self.tested = message["epoch"], message["tested"]
                 if self.settings.worker not in message["ranks"]:
                     return  # this worker leaves; it only serves its state
                 threading.Thread(target=self._carry_out, args=(message,), daemon=True).start()
@@ -405,14 +429,17 @@ class Worker:
         self.group.wait_idle(0.2)
         members, self.journal.ranks = formed
         self.group.install(members)
-        self.first_commit = None
+        self.first_commit = self._suspicion = None
         return True
 
     def committed(self, epoch: int) -> None:
         """Tell the coordinator that a step is committed and complete. Training thread."""
-        version, samples = self.commit.version, self.journal.samples
-        self.first_commit = self.first_commit or (version, samples)
-        self.tell({"type": "committed", "epoch": epoch, "version": version, "samples": samples})
+        message = {"type": "committed", "epoch": epoch}
+        self.tell({**message, "version": self.commit.version, "samples": self.journal.samples})
+
+    def _on_commit(self) -> None:
+        self.journal.advance()
+        self.first_commit = self.first_commit or (self.commit.version, self.journal.samples)
 
     # Towards peers ---------------------------------------------------------------------------------------
 
@@ -511,6 +538,18 @@ class _Forming:
         if self._members is None:
             raise RuntimeError(f"the members could not connect: {self._error or 'time ran out'}")
         return self._members
+
+
+def _report_exceptions(worker: Worker) -> None:
+    """An exception that ends the script is known to the coordinator before the process has ended."""
+    before = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, Exception):
+            worker.dying(error)
+        before(kind, error, trace)
+
+    sys.excepthook = report
 
 
 def _initial(plan: Message) -> list[Entry]:

@@ -19,6 +19,8 @@ from tests.agent.launch import EXAMPLE, Outcome, train
 
 STEPS = 30
 FAULTS_PER_RUN = 5
+GAP = 4
+"""Least number of steps between two faults, so that by chance no more holders of one part die at once than may."""
 DOUBLE = 0.4
 POINTS = ["draw", "step", "forward", "gate", "exchange", "doubt", "apply", "applied", "boundary"]
 COORDINATOR_POINTS = ["fence", "quiesce", "plan", "planned", "sent", "all-ready", "resume", "resumed"]
@@ -34,8 +36,6 @@ class Strategy:
     distance: int
     """From a rank to one that can die with it, since both parts of the state have other holders."""
     points: tuple[str, ...]
-    gap: int
-    """Least number of steps between two faults, so that no two holders of one part die at once by chance."""
     script: Path = EXAMPLE
     arguments: tuple[str, ...] = ()
 
@@ -61,9 +61,9 @@ class Strategy:
 _SHARDED = ("allgather", "in_allgather", "reduce_scatter", "in_reduce_scatter")
 _FSDP = EXAMPLE.with_name("text_fsdp.py")
 STRATEGIES = (
-    Strategy("ddp", 3, 1, (*POINTS, "backward", "reduce"), 1),
-    Strategy("hsdp", 4, 1, (*POINTS, *_SHARDED, "allreduce", "in_allreduce"), 4, _FSDP, ("--replicas", "2")),
-    Strategy("fsdp", 4, 2, (*POINTS, *_SHARDED, "copy"), 4, _FSDP, ("--replicas", "1")),
+    Strategy("ddp", 3, 1, (*POINTS, "backward", "reduce")),
+    Strategy("hsdp", 4, 1, (*POINTS, *_SHARDED, "allreduce", "in_allreduce"), _FSDP, ("--replicas", "2")),
+    Strategy("fsdp", 4, 2, (*POINTS, *_SHARDED, "copy"), _FSDP, ("--replicas", "1")),
 )
 
 
@@ -84,9 +84,8 @@ class Trial:
         strategy = STRATEGIES[seed % len(STRATEGIES)]
         faults: list[str] = []
         spares, may_stop = 0, False
-        steps = sorted(chance.sample(range(1, STEPS - (FAULTS_PER_RUN - 1) * (strategy.gap - 1) + 1), FAULTS_PER_RUN))
-        for index, place in enumerate(steps):
-            step = place + index * (strategy.gap - 1)
+        places = sorted(chance.sample(range(1, STEPS - (FAULTS_PER_RUN - 1) * (GAP - 1) + 1), FAULTS_PER_RUN))
+        for step in (place + index * (GAP - 1) for index, place in enumerate(places)):
             rank = chance.randrange(strategy.workers)
             action = chance.choices(["kill", "stop", "break"], [6, 3, 1])[0]
             faults.append(_fault(chance, strategy, action, rank, step))

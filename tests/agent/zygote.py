@@ -50,6 +50,7 @@ def _main(arguments: list[str], folder: Path, environment: dict[str, str], outpu
     from agent import faults
     from agent.cli import main
 
+    multiprocessing.set_start_method("fork", force=True)  # as in a process that was not made by multiprocessing
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
