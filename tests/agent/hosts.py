@@ -118,10 +118,17 @@ class Hosts:
         line += ["--spares", str(spares), *self._options, *options, str(self._script), *self._arguments]
         return self.start(f"node-{rank}", *line)
 
-    def join(self, name: str, spares: int, *options: str, endpoint: str | None = None) -> Host:
+    def join(
+        self,
+        name: str,
+        spares: int,
+        *options: str,
+        endpoint: str | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> Host:
         """`agent join`."""
         line = ["--rdzv-endpoint", endpoint or self.endpoint, "--node", name, "--spares", str(spares), *options]
-        return self.start(name, "join", *line)
+        return self.start(name, "join", *line, variables=variables)
 
     @property
     def output(self) -> str:
