@@ -16,7 +16,7 @@ from agent.job import WITHOUT_SPARE
 from agent.network import ANY_PORT, Ports, parse_ports
 from agent.reporting import cli as reporting_cli
 from agent.settings import SECRET_VARIABLE, Limits
-from agent.wal import LogDamaged
+from agent.wal import LogDamaged, LogInUse
 
 RUN = """Starts SCRIPT once for each worker and spare, with an environment as torchrun's, and replaces a lost
 worker by a spare without losing a step. On several hosts start the same command on each, with its own
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = (options.command if "command" in options else options.run)(options)
-    except (launch.Usage, LogDamaged) as error:
+    except (launch.Usage, LogDamaged, LogInUse) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
     _add_join(commands)
+    _add_takeover(commands)
     planned.add_commands(commands)
     health_cli.add_commands(commands)
     reporting_cli.add_commands(commands)
@@ -175,6 +176,19 @@ def _add_join(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     join.add_argument("script", nargs="?", help="the training script, where its path differs on this host")
     join.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     join.set_defaults(command=launch.join, node_rank=None)
+
+
+def _add_takeover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    takeover = commands.add_parser(
+        "takeover",
+        help="coordinate a run whose first host is lost",
+        description="Goes on from the coordinator's log, on a host that now has the address of --rdzv-endpoint (a name "
+        "or floating address that was moved here). Workers wait for it as long as --coordinator-limit; the ranks of "
+        "the lost host go to spares. Exit status as of `agent run`.",
+    )
+    takeover.add_argument("--state-dir", type=Path, required=True, help="the run's, on a disk that survived")
+    takeover.add_argument("--listen", metavar="HOST:PORT", help="what to bind (the address that the run was given)")
+    takeover.set_defaults(command=launch.take_over)
 
 
 def _add_host(parser: argparse.ArgumentParser) -> None:

@@ -187,11 +187,21 @@ class Coordinator:
             seconds = 0.02 if busy else 0.5
             await self._roster.wait(self._is_settled, seconds)
             self._events.check_clocks()
+            self._let_leave()
             if self._has_trouble():
                 self._report_broken_path()
                 return False
             if self._over():
                 return True
+
+    def _let_leave(self) -> None:
+        """Hosts that were told to end: each ends when its ranks have moved; when all were told, so does the run."""
+        leaving, nodes = self._state.leaving_nodes, self._roster.nodes
+        if nodes and leaving >= set(nodes):
+            raise Abandoned("every host was told to end (SIGTERM)")
+        busy = {each.node for each in self._roster.active()} | {self._job.node}
+        for name in leaving & set(nodes) - busy:
+            nodes[name].tell({"type": "leave"})
 
     def _is_settled(self) -> bool:
         self._drains.advance()
@@ -207,10 +217,10 @@ class Coordinator:
         active = self._roster.active()
         if len(active) < self._state.members_wanted or any(member.leaving for member in active):
             return True
-        if self._state.redo is not None:
-            return True
         if self._state.vacant and self._drains.free():
             return True  # the run can grow back
+        if self._state.redo is not None:
+            return True
         suspected = self._state.suspected
         return suspected is not None and time.monotonic() - suspected[0] > self._limits.settle
 

@@ -106,6 +106,8 @@ class Drains:
 
     def _request(self, message: Message) -> Message:
         """Begin to drain `ranks`, `workers` or a `node`."""
+        if self._state.finished:
+            return _refused("the run is over")
         if not self._state.running and not self._state.committed:
             return _refused("training has not begun yet", again=True)
         chosen = self._chosen(message)

@@ -13,6 +13,8 @@ OWN_PAUSE_SECONDS = 2.0
 """A gap in the coordinator's own clock after which silence proves nothing (suspended machine, stopped job)."""
 RECONNECT_SECONDS = 2.0
 """How long a host may be without any connection while its peers do not miss it."""
+SPARE_FAILURES = 2
+"""After so many attempts that failed on a spare's side another is taken."""
 
 
 class Events:
@@ -51,21 +53,29 @@ class Events:
                 if message.get("damaged"):
                     state.distrusted.add(message["source"])
                 state.disturbance = f"{member.worker}: {message['reason']}"
+                self._on_failure(member, message)
             case "suspect" if current and state.running and state.suspected is None:
                 state.suspected = (time.monotonic(), message["reason"], member)
             case "done":
                 member.done = True
+            case "kept" if current:
+                member.facts["kept"] = message
             case "not_finite" if current and state.running:
                 self._on_not_finite(message)
             case "dying":
                 self._on_dying(member, message)
-            case "kept" if current:
-                member.facts["kept"] = message
             case "worker":
                 self._on_introduction(member, message)
             case "leave":
                 state.drains.ask({"workers": [member.worker], **message})
         state.drains.heard(member, message)
+
+    def _on_failure(self, member: Member, message: Message) -> None:
+        """A spare that fails again, not for want of a source, must not keep the others from going on."""
+        member.failures += 1
+        if member.rank is None and "source" not in message and member.failures >= SPARE_FAILURES:
+            how = f"as a spare it failed {member.failures} times to take a rank: {message['reason']}"
+            self._state.lose(member, "process_exit", {"how": how})
 
     def _on_introduction(self, member: Member, hello: Message) -> None:
         """A worker connects, for the first time or to a restarted coordinator."""
@@ -150,6 +160,8 @@ class Events:
             return
         if message["type"] == "drain":
             state.drains.ask(message)
+            if message["kind"] == "planned":  # SIGTERM to the launcher: it will be killed, wherever its ranks are
+                state.leaving_nodes.add(node.name)
             return
         if message["type"] == "started":
             state.roster.add(message["worker"], node.name, message)

@@ -150,6 +150,25 @@ def _check_reporting(options: argparse.Namespace) -> None:
         print("agent: no --report-url: incidents are kept on disk only", file=sys.stderr)
 
 
+def take_over(options: argparse.Namespace) -> int:
+    """`agent takeover`: coordinate a run whose first host is lost."""
+    folder: Path = options.state_dir
+    try:
+        address, secret = control.read(folder)
+        Job.read(folder)
+        wanted = parse_address(options.listen) if options.listen else address
+        listener = listen(wanted[0], (wanted[1], wanted[1]))
+        listener.listen(512)
+    except (control.NoSuchRun, ValueError) as error:
+        raise Usage(str(error)) from error
+    except OSError as error:
+        raise Usage(f"cannot go on from {folder}: {_reason(error)}") from error
+    os.environ[SECRET_VARIABLE] = secret.decode()
+    coordinator = CoordinatorProcess(coordinator_command(listener, folder), listener.fileno())
+    coordinator.watch()
+    return 0 if coordinator.wait() == 0 else 1
+
+
 # Further hosts ---------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ def listen(host: str, ports: Ports = ANY_PORT) -> socket.socket:
             return socket.create_server((host, port), family=family, backlog=128)
         except OSError as error:
             failure = error
+    if ports[0] == ports[1]:
+        raise failure
     raise OSError(failure.errno, f"no port of {ports[0]}-{ports[1]} is free on {host}: {failure.strerror}")
 
 

@@ -105,6 +105,8 @@ class NodeAgent:
         """The last worker that was started at each place, a place being a local rank and its GPU."""
         self._link: Link | None = None
         self._ended: str | None = None
+        self._left = False
+        """The run goes on without this host."""
         self._over = threading.Event()
 
     def run(self) -> int:
@@ -150,9 +152,9 @@ class NodeAgent:
             streams=script.streams,
             limits=script.limits,
             sigterm_notice=script.sigterm_notice,
-            nan_checks=script.nan_checks,
             ports=script.ports,
             resume=script.resume,
+            nan_checks=script.nan_checks,
         )
         interface = interface_of(script.host)
         environment = {
@@ -283,6 +285,10 @@ class NodeAgent:
                 self._over.set()
             case "end":
                 self._over.set()
+            case "leave":
+                self._say("all ranks of this host have moved; it leaves the run")
+                self._left = True
+                self._over.set()
 
     def _tell(self, message: Message) -> None:
         link = self._link
@@ -314,7 +320,7 @@ class NodeAgent:
                     self._tell({"type": "status", "worker": process.worker, "how": how})
                 elif news == "frozen":
                     self._tell_loss(process, "hang", "stopped by a signal (state T)", None)
-            if self._over.is_set() and (self._ended is not None or self._all_gone()):
+            if self._over.is_set() and (self._left or self._ended is not None or self._all_gone()):
                 return
             time.sleep(POLL_SECONDS)
 

@@ -38,6 +38,8 @@ class Member:
     ready_in: int = 0
     done: bool = False
     leaving: bool = False
+    failures: int = 0
+    """Attempts that failed on its side."""
     heard: float = field(default_factory=time.monotonic)
     place: Message = field(default_factory=dict)
     """Its local rank, and its GPU as `CUDA_VISIBLE_DEVICES` would name it (None without one)."""

@@ -59,6 +59,8 @@ class RunState:
         """Workers and their ranks in the last plan."""
         self.vacant: set[int] = set()
         """Ranks that the last plan left without a worker."""
+        self.leaving_nodes: set[str] = set()
+        """Hosts whose launchers were told to end."""
         self.preempted_by: str | None = None
         """A run of higher priority that has taken places of this one."""
         self.origins: dict[str, Preempted] = {}
@@ -107,7 +109,8 @@ class RunState:
         self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
         if not self.epoch or self.finished:
             return
-        if signal not in NO_RESPAWN:
+        sick = detail.get("device_error") or detail.get("detector") == "nan_check"
+        if signal not in NO_RESPAWN and not sick:
             self.replace(member)
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
@@ -213,10 +216,10 @@ class RunState:
                     self.vacant = set(range(self.job.workers)) - set(self.holders.values())
                 case "resume":
                     self.running = self.equal = True
-                case "tested":
-                    self.tested, self.suspects = record["step"], record["suspects"]
                 case "preempted":
                     self.origins[record["worker"]] = Preempted(**record["run"])
+                case "tested":
+                    self.tested, self.suspects = record["step"], record["suspects"]
                 case "lost":
                     self.lost_workers.add(record["worker"])
                 case "incident":

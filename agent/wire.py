@@ -14,6 +14,7 @@ import hmac
 import json
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import weakref
@@ -107,6 +108,12 @@ def dial(address: Address, secret: bytes, timeout: float = HANDSHAKE_SECONDS) ->
             raise PeerRefused(f"{format_address(address)} does not know this job's secret")
         sock.sendall(_proof(secret, b"client", theirs, mine))
         sock.settimeout(None)
+    except ssl.SSLEOFError:
+        sock.close()
+        raise  # it went away
+    except ssl.SSLError as error:
+        sock.close()
+        raise PeerRefused(f"no TLS with {format_address(address)}: {error.reason or error}") from error
     except BaseException:
         sock.close()
         raise
@@ -162,10 +169,14 @@ class Link:
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Raises OSError where the connection is gone."""
+        """Raises OSError where the connection is gone, or was closed because half a message could not be sent."""
         data = _encode(message)
-        with self._sending:
-            self.sock.sendall(data)
+        try:
+            with self._sending:
+                self.sock.sendall(data)
+        except OSError:
+            self.close()
+            raise
 
     def receive(self) -> Message:
         """The next message. Raises ConnectionError at the end of the stream."""

@@ -34,12 +34,18 @@ class Host:
 
     def workers(self) -> list[int]:
         """Live processes that this launcher has started, without the coordinator."""
+        return [child for child in self._children() if b"coordinator" not in _command(child)]
+
+    def coordinator(self) -> int:
+        """The coordinator beside this launcher."""
+        return next(child for child in self._children() if b"coordinator" in _command(child))
+
+    def _children(self) -> list[int]:
         pid = self.process.pid
         try:
-            found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except OSError:
             return []  # it has ended
-        return [child for child in found if b"coordinator" not in _command(child)]
 
     def signal_all(self, number: int) -> list[int]:
         """Signal the launcher and all its workers, as when the whole host is lost. Returns the workers."""
@@ -118,10 +124,17 @@ class Hosts:
         line += ["--spares", str(spares), *self._options, *options, str(self._script), *self._arguments]
         return self.start(f"node-{rank}", *line)
 
-    def join(self, name: str, spares: int, *options: str, endpoint: str | None = None) -> Host:
+    def join(
+        self,
+        name: str,
+        spares: int,
+        *options: str,
+        endpoint: str | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> Host:
         """`agent join`."""
         line = ["--rdzv-endpoint", endpoint or self.endpoint, "--node", name, "--spares", str(spares), *options]
-        return self.start(name, "join", *line)
+        return self.start(name, "join", *line, variables=variables)
 
     @property
     def output(self) -> str:

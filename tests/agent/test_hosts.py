@@ -1,5 +1,6 @@
 """Several hosts: the same run, whole hosts lost, added and frozen. Each host is a launcher of its own on loopback."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.hosts import Hosts
-from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, train
+from tests.agent.hosts import Hosts, free_port
+from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, read, train
 
 STEPS = 40
 
@@ -63,6 +64,30 @@ def test_a_host_that_comes_back_offers_spares(undisturbed: Outcome, tmp_path: Pa
         assert_lossless(report)
         assert report["spare"]["node"] == "node-1"
         assert "waiting" in [attempt["outcome"] for attempt in report["attempts"]]
+
+
+def test_another_host_takes_over_when_the_first_is_lost(undisturbed: Outcome, tmp_path: Path) -> None:
+    """With its coordinator; the log survives. A second coordinator beside a living one is refused."""
+    with Hosts(tmp_path, hosts=2, workers=2, spares=0, steps=STEPS, pause=0.2) as run:
+        run.run_host(1, spares=0)
+        run.join("node-2", spares=2)
+        run.wait_for_step(5)
+        spare_endpoint = f"127.0.0.1:{free_port()}"
+        early = run.start("early", "takeover", "--state-dir", str(run.state), "--listen", spare_endpoint)
+        run.wait_until("another coordinator still writes to", early)
+        early.end()
+        coordinator = run.hosts[0].coordinator()
+        for pid in (coordinator, run.hosts[0].process.pid, *run.hosts[0].workers()):
+            os.kill(pid, signal.SIGKILL)
+        heir = run.start("heir", "takeover", "--state-dir", str(run.state))
+        assert heir.process.wait(120) == 0, run.output
+        outcome = read(run.folder, 0, run.output)
+        assert run.hosts[1].process.wait(30) == 0
+    assert_exact(outcome, undisturbed, run)
+    assert sorted(report["where"]["rank"] for report in outcome.resolved()) == [0, 1]
+    for report in outcome.resolved():
+        assert_lossless(report)
+        assert (report["where"]["node"], report["spare"]["node"]) == ("node-0", "node-2")
 
 
 SHOW = """

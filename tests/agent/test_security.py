@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from agent import control, tls, wire
 from tests.agent.hosts import Hosts
 from tests.agent.launch import Outcome, assert_lossless, train
 
-STEPS = 150
+STEPS = 500
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,7 +55,7 @@ def listening(pid: int) -> list[int]:
 
 def send(port: int, *pieces: bytes) -> bytes:
     """What comes back for bytes that no peer of ours would send."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
         try:
             for piece in pieces:
                 sock.sendall(piece)
@@ -127,9 +128,20 @@ def test_who_knows_the_secret_and_sends_nonsense_does_no_harm(tmp_path: Path) ->
     assert outcome.reports == []
 
 
-def test_with_tls_only_certified_peers_take_part(undisturbed: Outcome, tmp_path: Path) -> None:
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Certificates, which this process uses too when it asks the run."""
+    files = make_certificates(tmp_path / "mine")
+    for name, path in files.items():
+        monkeypatch.setenv(name, path)
+    tls.context.cache_clear()
+    yield files
+    tls.context.cache_clear()
+
+
+def test_with_tls_only_certified_peers_take_part(undisturbed: Outcome, tmp_path: Path, mine: dict[str, str]) -> None:
     """Two hosts, one lost: the state moves over TLS too. Strangers of four kinds try at the coordinator's port."""
-    mine, foreign = make_certificates(tmp_path / "mine"), make_certificates(tmp_path / "foreign")
+    foreign = make_certificates(tmp_path / "foreign")
     with Hosts(tmp_path / "run", hosts=2, workers=1, spares=1, steps=STEPS, variables=mine) as run:
         other = run.run_host(1, 0)
         run.wait_for_step(3)
@@ -162,7 +174,7 @@ def answer_of_client(port: int, files: dict[str, str] | None) -> str:
     context = ssl.create_default_context(cafile=files[tls.VARIABLES["ca"]])
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(files[tls.VARIABLES["cert"]], files[tls.VARIABLES["key"]])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
         try:
             with context.wrap_socket(sock) as secure:
                 secure.sendall(bytes(32))

@@ -83,6 +83,19 @@ def test_a_smaller_run_grows_back_when_a_spare_joins(tmp_path: Path) -> None:
     assert all(math.isfinite(row[0] + row[2]) for row in rows)
 
 
+def test_a_spare_that_cannot_take_a_rank_does_not_end_a_smaller_run(tmp_path: Path) -> None:
+    with Hosts(tmp_path, workers=3, steps=150, options=("--without-spare", "shrink")) as run:
+        run.wait_for_step(3)
+        os.kill(run.hosts[0].workers()[1], signal.SIGKILL)
+        run.wait_until("2 of 3 workers train")
+        faults = ";".join(["raise:who=spare,point=form"] * 4)
+        run.join("later", 1, variables={"YOCO_FAULTS": faults})
+        run.wait_until("as a spare it failed 2 times to take a rank")
+        outcome = run.finish()
+    assert outcome.status == 0, run.output
+    assert math.isnan(losses(outcome)[-1][1])
+
+
 @pytest.mark.parametrize("script", [EXAMPLE, SHARDED])
 def test_a_run_stops_with_its_state_kept_and_another_goes_on_exactly(tmp_path: Path, script: Path) -> None:
     what: Any = {"script": script, "arguments": ("--replicas", "1") if script == SHARDED else ()}
