@@ -11,13 +11,11 @@ FAILED_ONCE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_two_minutes_of_random_faults() -> None:
     assert soak(faults=10_000, seed=20261130, seconds=120) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_seeds_that_failed_once(tmp_path: Path, seed: int) -> None:
