@@ -61,7 +61,8 @@ class Worker:
         """Version and samples of the first step committed in the current epoch."""
         self.tested = -1
         """A step that was refused because of one rank's numbers, and is done again: this time it counts."""
-        self._suspicion: Message | None = None
+        self._standing: dict[str, Message] = {}
+        """What another coordinator must be told too, for as long as this epoch lasts."""
         self._secret = job_secret()
         self._formed: dict[int, tuple[Members, list[int]]] = {}
         self._link: Link | None = None
@@ -104,6 +105,8 @@ class Worker:
                 link = Link(dial(address, self._secret))
                 link.sock.settimeout(self.settings.limits.heartbeat)  # every heartbeat is answered
                 link.send(self._introduction())
+                for message in list(self._standing.values()):
+                    link.send(message)
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise WaitTooLong(
@@ -129,7 +132,6 @@ class Worker:
             "samples": self.journal.samples,
             "stopped": self.commit.stopped,
             "first_commit": self.first_commit,
-            "suspicion": self._suspicion,
             "state": [self.settings.host, self._listener.getsockname()[1]],
             "store": [self.settings.host, self._store.port],
             **self._hello(),
@@ -138,7 +140,7 @@ class Worker:
     def tell(self, message: Message) -> None:
         """Queue for the coordinator; never blocks, because the training thread calls it.
 
-        What cannot be sent is dropped: the introduction to the next coordinator covers it.
+        What cannot be sent is dropped: the next coordinator learns it from the introduction, or is told it anew.
         """
         with contextlib.suppress(queue.Full):
             self._outgoing.put_nowait(message)
@@ -160,14 +162,16 @@ class Worker:
         threading.Thread(target=self.tell, args=(message,), daemon=True).start()
 
     def _suspect(self, reason: str) -> None:
-        self.tell({"type": "suspect", "epoch": self.held.epoch, "reason": reason})
+        self._state_standing({"type": "suspect", "epoch": self.held.epoch, "reason": reason})
+
+    def _state_standing(self, message: Message) -> None:
+        self._standing[message["type"]] = message
+        self.tell(message)
 
     def not_finite(self, step: int, findings: dict[int, list[str]], suspects: list[int]) -> None:
         """Tell what the ranks found that is not finite in `step`, which does not commit if that makes one suspect."""
-        message = {"epoch": self.held.epoch, "step": step, "findings": findings, "suspects": suspects}
-        message["again"] = step == self.tested
-        self._suspicion = message
-        self.tell({"type": "not_finite", **message})
+        found: Message = {"step": step, "findings": findings, "suspects": suspects, "again": step == self.tested}
+        self._state_standing({"type": "not_finite", "epoch": self.held.epoch, **found})
 
     def dying(self, error: BaseException) -> None:
         """Say why this process ends, at once."""
@@ -324,7 +328,8 @@ class Worker:
         self.group.wait_idle(0.2)
         members, self.journal.ranks = formed
         self.group.install(members)
-        self.first_commit = self._suspicion = None
+        self.first_commit = None
+        self._standing.clear()
         return True
 
     def committed(self, epoch: int) -> None:

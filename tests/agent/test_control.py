@@ -118,3 +118,11 @@ def test_a_promoted_spare_dies_before_it_has_met_the_next_coordinator(undisturbe
     assert "rank 1 (" in outcome.output.partition("a new coordinator takes over")[2]
     for report in outcome.resolved():
         assert_lossless(report)
+
+
+def test_connections_break_while_there_is_no_coordinator(undisturbed: Outcome, tmp_path: Path) -> None:
+    """Who saw it tells the next one."""
+    faults = "kill:who=coordinator,step=4,point=committed;break:rank=2,step=6,point=forward"
+    outcome = train(tmp_path, faults=faults, spares=0, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert [report["resolution"] for report in outcome.resolved()] == ["path_failover"]
