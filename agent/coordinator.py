@@ -27,6 +27,9 @@ from agent.wire import HANDSHAKE_SECONDS, Message
 FIRST_SPARES_SECONDS = 20.0
 """How long the first step may wait for the spares."""
 
+LAST_WORD_SECONDS = 5.0
+"""How long the end of the run waits for launchers that are not connected at that moment."""
+
 
 class Coordinator:
     """The life of one run."""
@@ -98,12 +101,17 @@ class Coordinator:
             self._abandon(f"{error}; {what}" if what else str(error))
             return False
         finally:
+            await self._roster.wait(self._all_hosts_there, LAST_WORD_SECONDS)
             server.close()
             await asyncio.to_thread(self._evidence.close)
             for node in self._roster.nodes.values():
                 node.tell({"type": "end"})
             await asyncio.sleep(0)
         return True
+
+    def _all_hosts_there(self) -> bool:
+        """Whether each launcher can be told that the run is over: one may be connecting anew."""
+        return {each.node for each in self._roster.members.values() if each.alive} <= set(self._roster.nodes)
 
     async def _start(self) -> None:
         """Wait until every worker has registered, and begin the first epoch."""

@@ -38,6 +38,8 @@ class CoordinatorSide(Protocol):
 
     def kill(self) -> None: ...
 
+    def ended(self) -> int | None: ...
+
 
 class Elsewhere:
     """The coordinator runs beside the first host's launcher, which sees to it."""
@@ -47,6 +49,10 @@ class Elsewhere:
 
     def kill(self) -> None:
         """Nothing to do here."""
+
+    def ended(self) -> int | None:
+        """Not known here."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,7 @@ class NodeAgent:
                 link = Link(dial(self._script.coordinator, self._script.secret.encode()))
                 break
             except OSError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or self._coordinator.ended() is not None:
                     raise
                 time.sleep(0.05)
         link.sock.settimeout(self._script.limits.heartbeat)  # answers to pings come more often
@@ -255,7 +261,8 @@ class NodeAgent:
                 try:
                     self._connect()
                 except OSError as error:
-                    self._ended = f"the coordinator is unreachable: {error}"
+                    if self._coordinator.ended() != 0:  # otherwise its last word was missed
+                        self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
 
     def _ping(self) -> None:

@@ -46,6 +46,10 @@ class CoordinatorProcess:
             print(f"agent: the coordinator died (status {status}); starting another", file=sys.stderr, flush=True)
             self._child = self._start()
 
+    def ended(self) -> int | None:
+        """Its final status if the run is over; None while it is not."""
+        return self._child.poll() if self._final.is_set() else None
+
     def wait(self) -> int:
         """Its final status, when the run is over."""
         self._final.wait()
