@@ -298,28 +298,26 @@ def _instant_check(at: datetime.datetime, path: str, latest: datetime.datetime) 
         raise Invalid("The time is before 1990.", path)
 
 
-# Pre-copy lets a spare be ready and state move before training pauses, so those three are free among themselves.
-_PHASE_ORDER = [
-    ("started_at", "detected_at"),
-    ("detected_at", "quiesced_at"),
-    ("detected_at", "spare_ready_at"),
-    ("quiesced_at", "state_verified_at"),
-    ("spare_ready_at", "state_moved_at"),
-    ("state_moved_at", "state_verified_at"),
-    ("state_verified_at", "resumed_at"),
-    ("quiesced_at", "resumed_at"),
-    ("state_moved_at", "resumed_at"),
-    ("spare_ready_at", "resumed_at"),
-    ("detected_at", "resumed_at"),
-    ("started_at", "resumed_at"),
-]
+# Each phase with those that it cannot come before: its causes. Pre-copy lets a spare be ready and state move before
+# training is quiet, so those are free among themselves; whatever moved is verified once training is quiet.
+PHASE_CAUSES = {
+    "detected_at": ("started_at",),
+    "quiesced_at": ("started_at", "detected_at"),
+    "spare_ready_at": ("started_at", "detected_at"),
+    "state_moved_at": ("started_at", "detected_at", "spare_ready_at"),
+    "state_verified_at": ("started_at", "detected_at", "quiesced_at", "spare_ready_at", "state_moved_at"),
+    "resumed_at": (
+        "started_at", "detected_at", "quiesced_at", "spare_ready_at", "state_moved_at", "state_verified_at",
+    ),
+}  # fmt: skip
+PHASE_ORDER = [(cause, phase) for phase, causes in PHASE_CAUSES.items() for cause in causes]
 
 
 def _phases_check(phases: Phases, latest: datetime.datetime) -> None:
     for name in Phases.__struct_fields__:
         if (at := getattr(phases, name)) is not None:
             _instant_check(at, f"$.phases.{name}", latest)
-    for before, after in _PHASE_ORDER:
+    for before, after in PHASE_ORDER:
         first, second = getattr(phases, before), getattr(phases, after)
         if first is not None and second is not None and second < first:
             raise Invalid(f"{after} is before {before}.", f"$.phases.{after}")
