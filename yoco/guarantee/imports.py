@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
-from yoco.contracts.models import Contract, GuaranteeTerms
+from yoco.contracts.models import Contract
 from yoco.guarantee.services import reports_accept
 from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, SpecError, records_read
 from yoco.incidents.models import RawReport, ReportSource
 from yoco.incidents.payload import Invalid, report_read
+from yoco.incidents.services import root_event_windows
 
 BATCH = 500
 REJECT_COLUMNS = ["line", "reason", "text"]
@@ -39,11 +40,10 @@ def import_spec(
     columns: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
 ) -> ImportSpec:
-    """How a contract's file is to be read, from what a person wrote; events are gathered by the contract's terms.
+    """How a contract's file is to be read, from what a person wrote; events are gathered by their year's terms.
 
     `format` is one of importers.FORMATS. Raises SpecError for a zone or a boot time that is none.
     """
-    terms = GuaranteeTerms.objects.filter(contract=contract).order_by("-effective_on").first() or GuaranteeTerms()
     return ImportSpec(
         format=format,  # type: ignore[arg-type]
         contract_id=contract.pk,
@@ -53,7 +53,7 @@ def import_spec(
         columns=columns or {},
         constants=constants or {},
         boot_time=_boot_time(boot_time) if boot_time else None,
-        window=datetime.timedelta(seconds=terms.root_event_window_s),
+        window=root_event_windows(contract=contract),
     )
 
 

@@ -60,6 +60,7 @@ class Terms:
     counted_planned: Counted = "never"
     path_failover_counted: bool = False
     unit: Literal["root_event_workload", "root_event", "incident"] = "root_event_workload"
+    root_event_window_s: int = 60
     relapse_window_minutes: int = 30
     unaccounted: Literal["not_resolved", "listed"] = "not_resolved"
     open_incident_cutoff: Literal["not_resolved", "listed"] = "not_resolved"

@@ -71,9 +71,11 @@ def dmesg_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
             yield Rejected(number, str(error), raw.rstrip("\r\n")[:500])
             continue
         event = open_events.get(node)
-        if event is not None and not -spec.window <= at - event.last_at <= spec.window:
-            yield _record(event, spec, gpus)
-            event = None
+        if event is not None:
+            earlier, later = sorted((at, event.last_at))
+            if later - earlier > spec.window(earlier):
+                yield _record(event, spec, gpus)
+                event = None
         if event is None:
             event = open_events[node] = _Event(node=node, line=number, first_at=at, last_at=at)
         _gather(event, found, at)

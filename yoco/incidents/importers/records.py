@@ -3,7 +3,7 @@
 import datetime
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -17,6 +17,7 @@ class ImportSpec:
 
     `zone` is needed for times without offset, `fold` only for those in a repeated hour: 0 the first, 1 the second.
     `columns` maps our fields to the file's columns, `constants` gives fields the same value in every row.
+    `window` is the root event window at an instant.
     """
 
     format: Format
@@ -27,7 +28,7 @@ class ImportSpec:
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     boot_time: datetime.datetime | None = None
-    window: datetime.timedelta = datetime.timedelta(seconds=60)
+    window: Callable[[datetime.datetime], datetime.timedelta] = lambda at: datetime.timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
