@@ -16,6 +16,7 @@ from yoco.desk.selectors import (
     credits_waiting,
     disputes_open,
     exclusions_proposed,
+    regroupings_proposed,
     standings,
     unaccounted_running,
     years_closing,
@@ -34,6 +35,7 @@ def portfolio(request: HttpRequest) -> HttpResponse:
         "closing": years_closing(),
         "disputes": disputes_open(),
         "exclusions": exclusions_proposed(),
+        "regroupings": regroupings_proposed(),
         "unaccounted": unaccounted_running(),
         "standings": standings(at=timezone.now()),
     }
