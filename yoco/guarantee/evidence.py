@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from yoco.incidents.payload import PHASE_ORDER
+from yoco.incidents.phases import PHASE_ORDER
 from yoco.incidents.trigger import Kind, has_reading, kind_evidenced
 
 LIVE_SOURCES = frozenset({"replica", "leaving_worker", "redundant_shard"})

@@ -13,7 +13,6 @@ from typing import Literal
 from yoco.guarantee.evidence import (
     Condition,
     IncidentFacts,
-    Kind,
     conditions,
     evidenced_kind,
     path_healed,
@@ -22,6 +21,7 @@ from yoco.guarantee.evidence import (
     trigger_evidenced,
     within,
 )
+from yoco.incidents.trigger import Kind
 
 Outcome = Literal["resolved", "not_resolved", "pending", "unaccounted", "excluded", "not_counted"]
 VerdictName = Literal["met", "short", "no_failures", "undecided"]

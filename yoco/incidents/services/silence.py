@@ -87,7 +87,7 @@ def covers(
     at the failure's step, or has told the same `step` since; or that failure is the last thing told.
     """
     kind = kind_evidenced(incident.kind, signal=incident.signal, xid=incident.xid)  # type: ignore[arg-type]
-    if incident.origin == Origin.SILENCE or kind != Kind.UNPLANNED:
+    if incident.origin == Origin.SILENCE or kind != "unplanned":
         return False
     if incident.resumed_at is not None:
         return incident.resumed_at >= since
