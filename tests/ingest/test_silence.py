@@ -228,6 +228,15 @@ def test_a_run_heard_at_an_earlier_step_was_lost(beating: AgentClient, now) -> N
     assert silences()[0].state == "open"
 
 
+def test_a_run_that_never_told_a_step_is_heard_by_any_heartbeat(agent: AgentClient, now) -> None:
+    agent.missing(heartbeat(at=NOW.isoformat(), step=None))
+    sweep(now, 61)
+    assert silences()[0].state == "open"
+    now.move_to(NOW + 70 * MINUTE)
+    agent.missing(heartbeat(at=(NOW + 70 * MINUTE).isoformat(), step=None, run_ended=True))
+    assert silences()[0].state == "resolved"
+
+
 def test_an_end_leaves_open_incidents_open(beating: AgentClient, now) -> None:
     now.move_to(NOW + 2 * MINUTE)
     beating.reports(failure(1))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.db.models import Q
 
 from yoco.accounts.models import User
 from yoco.contracts.locks import contracts_lock
@@ -61,13 +62,13 @@ def regrouping_decide(*, proposal: RegroupingProposal, accept: bool, note: str, 
     contracts_lock([proposal.contract_id])
     services.regrouping_decide(proposal=proposal, accept=accept, note=note, actor=actor)
     if accept:
-        incidents = proposal.incidents.select_related("contract")
+        members = Q(regrouping_proposals=proposal)
         if proposal.action == RegroupingAction.MERGE:
-            events = list(incidents.exclude(root_event=None).values_list("root_event_id", flat=True))
-            mates = Incident.objects.filter(contract=proposal.contract_id, root_event__in=events)
-            incidents = (incidents.order_by() | mates.select_related("contract")).distinct()
+            events = proposal.incidents.exclude(root_event=None).values("root_event_id")
+            members |= Q(contract=proposal.contract_id, root_event__in=events)
+        incidents = {one.pk: one for one in Incident.objects.filter(members).select_related("contract")}
         regrouping_apply(
-            action=proposal.action, incidents=list(incidents), actor=proposal.proposed_by, reason=proposal.reason
+            action=proposal.action, incidents=incidents.values(), actor=proposal.proposed_by, reason=proposal.reason
         )
     _tell(f"regrouping.{proposal.state}", proposal)
 

@@ -118,13 +118,13 @@ def _heard_again(silence: Incident, boots: Iterable[AgentBoot]) -> bool:
     if silent.isdisjoint(boot.pk for boot in boots):
         return False
     known = silence.trigger_detail.get("last_step") or 0
-    return all(
-        boot.step_at is not None
-        and boot.step_at > silence.started_at
-        and (boot.last_step or 0) >= known
-        and not boot_missing(boot)
-        for boot in AgentBoot.objects.filter(pk__in=silent)
-    )
+    for boot in AgentBoot.objects.filter(pk__in=silent):
+        # Of a run that never told a step, any sign of life will do.
+        heard_at = boot.step_at if known or boot.step_at else boot.last_seen_at
+        stands = heard_at is not None and heard_at > silence.started_at and (boot.last_step or 0) >= known
+        if not stands or boot_missing(boot):
+            return False
+    return True
 
 
 def _gap_told(silence: Incident, boots: Iterable[AgentBoot]) -> tuple[bool, Incident | None]:
