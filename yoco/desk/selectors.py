@@ -16,10 +16,10 @@ from yoco.guarantee.tally import year_rules, year_verdict, years_tally
 from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
 
 
-def credits_waiting(*, state: CreditState) -> QuerySet[Credit]:
-    """Credits in one state, oldest first: the queue of those who must decide next."""
+def credits_waiting() -> QuerySet[Credit]:
+    """Credits to issue and to approve, oldest first: the queue of those who must decide next."""
     return (
-        Credit.objects.filter(state=state)
+        Credit.objects.filter(state__in=[CreditState.PROPOSED, CreditState.ISSUED])
         .select_related("year__contract__organisation", "issued_by")
         .order_by("proposed_at", "id")
     )
