@@ -18,8 +18,9 @@ from yoco.core.models import AuditEntry, OutboxEvent
 from yoco.core.problem import DomainError
 from yoco.credits.models import Credit
 from yoco.credits.services import credit_approve, credit_issue
-from yoco.guarantee import services, statements
+from yoco.guarantee import placements, services, statements
 from yoco.guarantee.models import Placement, RestatementDue, Statement
+from yoco.guarantee.neighbourhood import neighbourhood
 from yoco.guarantee.selectors import year_report
 from yoco.guarantee.services import placements_refresh, year_restate, years_close
 from yoco.guarantee.verify import statements_verify
@@ -73,12 +74,12 @@ def test_closing_places_each_incident_once_in_the_order_of_time(world: World, mo
     assert Placement.objects.get(pk=after.pk).year_id == world.year.pk
     chunks: list[list[int]] = []
 
-    def refresh(*, incident_ids: list[int]) -> None:
-        chunks.append(incident_ids)
-        placements_refresh(incident_ids=incident_ids)
+    def loads(contracts: Any, changed: list[int]) -> Any:
+        chunks.append(changed)
+        return neighbourhood(contracts, changed)
 
-    monkeypatch.setattr(services, "CHUNK", 2)
-    monkeypatch.setattr(services, "placements_refresh", refresh)
+    monkeypatch.setattr(placements, "CHUNK", 2)
+    monkeypatch.setattr(placements, "neighbourhood", loads)
     years_close(as_of=AFTER)
     late, early, middle = rows
     assert chunks == [[early.pk, middle.pk], [late.pk, before.pk], [after.pk]]

@@ -158,5 +158,5 @@ def reviews(rng: random.Random, facts: list[IncidentFacts]) -> dict[str, Review]
     return {
         one.id: rng.choice([Review(excluded_for=rng.choice(reasons)), Review(dispute_upheld=True)])
         for one in facts
-        if rng.random() < 0.08
+        if rng.random() < (0.25 if one.resolution == "checkpoint_restart" else 0.08)
     }
