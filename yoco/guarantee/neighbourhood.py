@@ -131,7 +131,8 @@ def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[
             incident, facts, (begin, end) = part.incidents[pk], part.facts[pk], part.stalls[pk]
             window = min(begin, facts.started_at) - part.window, max(end, facts.ended_at) + part.window
             spans.setdefault(incident.run_id, []).append(window)
-            events |= {incident.root_event_id} - {None}
+            if incident.root_event_id is not None:
+                events.add(incident.root_event_id)
     if not spans:
         return set()
     merged = {run: _merged(windows) for run, windows in spans.items()}
