@@ -11,6 +11,8 @@ import time_machine
 from django.db import DatabaseError, connection, transaction
 
 from tests.guarantee.facts import END, at, incident, restart
+from tests.ingest.conftest import AgentClient
+from tests.ingest.reports import report
 from tests.people import World, build_world
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.contracts.services import contract_create
@@ -433,3 +435,26 @@ def test_years_closed_by_many_at_once_while_reports_arrive_are_closed_once() -> 
     # Whether a report came before the close or after it, the latest statement knows it, and it once.
     assert (latest.resolved, latest.counted) == (8, 15)
     assert statements_verify() == []
+
+
+def test_a_late_fact_that_changes_the_waste_alone_is_restated(world: World) -> None:
+    """A report after the close says that a step takes longer: k of n stays, the frozen waste is no longer true."""
+    told = report(progress__step_seconds=0.41)
+    agent = AgentClient(world.key_text)
+    with time_machine.travel(AFTER, tick=False):
+        assert agent.statuses(told) == ["created"]
+        years_close(as_of=AFTER)
+        before = year_report(year=world.year)
+        late = {"type": "incident.amended", "incident_id": told["incident_id"], "seq": 2, "sent_at": AFTER.isoformat()}
+        assert agent.statuses(report(**late, progress__step_seconds=4.1)) == ["created"]
+        due = year_report(year=world.year)
+        assert (due.restatement_due, due.waste) == (True, before.waste)
+        assert RestatementDue.objects.get().reasons == ["late_report"]
+        (second,) = years_close(as_of=AFTER).restated
+        after = year_report(year=world.year)
+        assert (second.revision, after.restatement_due) == (2, False)
+        assert (after.counted, after.resolved, after.verdict) == (before.counted, before.resolved, before.verdict)
+        assert float(after.waste.actual_gpu_seconds) > float(before.waste.actual_gpu_seconds)
+        # The same once more changes nothing that was frozen.
+        assert agent.statuses(report(**{**late, "seq": 3}, progress__step_seconds=4.1)) == ["created"]
+        assert not year_report(year=world.year).restatement_due

@@ -1,5 +1,6 @@
 """Translatable sentences for the stable codes of rules, reasons and verdicts."""
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 CONDITIONS = {
@@ -73,6 +74,12 @@ VERDICT_RULES = {
     "partial_year_no_verdict": _("these terms give no verdict for part of a year"),
     "pending_decide": _("pending failures can still change it"),
     "no_guarantee": _("the guarantee does not cover this year"),
+}
+
+INTERVALS: dict[str, Promise] = {
+    "wilson": _("Wilson"),
+    "clopper_pearson": _("Clopper-Pearson"),
+    "jeffreys": _("Jeffreys"),
 }
 
 

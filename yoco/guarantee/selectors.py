@@ -11,7 +11,7 @@ from django.utils import timezone
 from yoco.contracts.models import ContractYear
 from yoco.core.money import Money
 from yoco.credits.models import Credit
-from yoco.credits.selectors import credit_amount_expected, credit_of_year
+from yoco.credits.selectors import credit_amount_expected, credit_balance, credit_of_year
 from yoco.guarantee.export import export_content, instant
 from yoco.guarantee.facts import contract_years, incident_facts, incidents_facts, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
@@ -109,13 +109,18 @@ def _credit(year: ContractYear) -> dict[str, Any] | None:
     credit = credit_of_year(year_id=year.pk)
     if credit is None:
         return None
-    minor = credit_amount_expected(credit=credit)
+    balance = credit_balance(credit=credit)
+    minor = balance.granted or credit_amount_expected(credit=credit)
     return {
         "id": str(credit.pk),
         "state": credit.state,
         "amount_minor": minor,
         "currency": credit.currency,
         "amount": str(Money(minor, credit.currency)) if minor is not None else None,
+        "applied_minor": balance.applied,
+        "applied": str(Money(balance.applied, credit.currency)),
+        "left_minor": balance.available,
+        "left": str(Money(balance.available, credit.currency)),
     }
 
 
