@@ -14,7 +14,8 @@ ROWS_AT_ONCE = 2000
 
 
 class StoredTransaction(NamedTuple):
-    """A row of the ledger. `text` is its hashed form, `lines` the number of its postings."""
+    """A row of the ledger. `text` is its hashed form, `lines` the number of its postings, and `balanced` whether they
+    are of one currency and sum to zero."""
 
     id: str
     contract: str
@@ -26,6 +27,7 @@ class StoredTransaction(NamedTuple):
     hash: str
     sealed: bool
     lines: int
+    balanced: bool
     text: str
 
 
@@ -76,6 +78,7 @@ def transactions_stored(contract_id: uuid.UUID | None) -> Iterator[tuple[Any, ..
         f"""
         SELECT {_id("t.id")}, {_id("t.contract_id")}, t.sequence, {_id("t.statement_id")}, t.statement_sha256,
                t.previous_hash, t.version, t.hash, s.transaction_id IS NOT NULL, coalesce(p.lines, 0),
+               coalesce(p.balanced, false),
                '[' || {text} || ',[' || coalesce(p.text, '') || ']'
                    || CASE t.version WHEN 1 THEN ']' ELSE ',' || {_quoted("t.grounds")} || ']' END
         FROM credits_ledgertransaction t
@@ -97,24 +100,25 @@ def _postings(contract_id: uuid.UUID | None) -> str:
         _typed(_id("p.order_id")),
     ]
     joined = "'[' || " + " || ',' || ".join(parts) + " || ']'"
-    accounts = f"SELECT id, {_quoted('kind')} || ',' || {_quoted('currency')} AS text FROM credits_ledgeraccount"  # noqa: S608
+    accounts = f"SELECT id, currency, {_quoted('kind')} || ',' || {_quoted('currency')} AS text FROM credits_ledgeraccount"  # noqa: S608
     aggregate = "string_agg" if connection.vendor == "postgresql" else "group_concat"
     return f"""
-        SELECT o.transaction_id, count(*) AS lines, {aggregate}(o.posting, ',') AS text
-        FROM (SELECT p.transaction_id, {joined} AS posting FROM credits_posting p
+        SELECT o.transaction_id, count(*) AS lines,
+               sum(o.minor) = 0 AND min(o.currency) = max(o.currency) AS balanced, {aggregate}(o.posting, ',') AS text
+        FROM (SELECT p.transaction_id, p.minor, a.currency, {joined} AS posting FROM credits_posting p
               LEFT JOIN ({accounts}) a ON a.id = p.account_id
               {_in_contract(contract_id)} ORDER BY p.transaction_id, p.line) o
         GROUP BY o.transaction_id"""  # noqa: S608
 
 
-def unbalanced_stored(contract_id: uuid.UUID | None) -> Iterator[tuple[str, str, int]]:
-    """What does not sum to zero: transaction, currency and the sum."""
+def unbalanced_stored(transaction_id: str) -> Iterator[tuple[str, int]]:
+    """The currencies in which the postings of a transaction do not sum to zero, with the sum."""
     yield from _rows(
         f"""
-        SELECT {_id("p.transaction_id")}, coalesce(a.currency, 'missing'), {_sum("p.minor")}
-        FROM credits_posting p LEFT JOIN credits_ledgeraccount a ON a.id = p.account_id {_in_contract(contract_id)}
-        GROUP BY p.transaction_id, a.currency HAVING sum(p.minor) <> 0""",  # noqa: S608
-        *_stored(contract_id),
+        SELECT coalesce(a.currency, 'missing'), {_sum("p.minor")}
+        FROM credits_posting p LEFT JOIN credits_ledgeraccount a ON a.id = p.account_id
+        WHERE p.transaction_id = %s GROUP BY a.currency HAVING sum(p.minor) <> 0""",  # noqa: S608
+        *_stored(uuid.UUID(transaction_id)),
     )
 
 
@@ -122,9 +126,10 @@ def sums_stored(contract_id: uuid.UUID | None) -> Iterator[tuple[str, str, int]]
     """The books of each credit: credit, kind of the account, and the sum of its postings in minor units."""
     yield from _rows(
         f"""
-        SELECT {_id("p.credit_id")}, a.kind, {_sum("p.minor")}
-        FROM credits_posting p JOIN credits_ledgeraccount a ON a.id = p.account_id {_in_contract(contract_id)}
-        GROUP BY p.credit_id, a.kind""",  # noqa: S608
+        SELECT {_id("p.credit_id")}, a.kind, p.minor
+        FROM (SELECT p.credit_id, p.account_id, {_sum("p.minor")} AS minor FROM credits_posting p
+              {_in_contract(contract_id)} GROUP BY p.credit_id, p.account_id) p
+        JOIN credits_ledgeraccount a ON a.id = p.account_id""",  # noqa: S608
         *_stored(contract_id),
     )
 
@@ -162,6 +167,13 @@ def grants_stored(contract_id: uuid.UUID | None) -> Iterator[StoredGrant]:
 def statements_stored() -> Iterator[tuple[str, str]]:
     """Every statement: id and hash. Read apart, because a join would hide what names a missing statement."""
     yield from _rows(f"SELECT {_id('id')}, sha256 FROM guarantee_statement")  # noqa: S608
+
+
+def memory_widen() -> None:
+    """Until the transaction ends, PostgreSQL sorts in memory what a usual query would sort on disk."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL work_mem = '64MB'")
 
 
 def _rows(statement: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:

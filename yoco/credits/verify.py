@@ -18,6 +18,7 @@ from yoco.credits.chain import GENESIS, text_hash
 from yoco.credits.models import Posting
 from yoco.credits.rows import (
     StoredTransaction,
+    memory_widen,
     paid_stored,
     statements_stored,
     transactions_stored,
@@ -62,13 +63,11 @@ def ledger_verify(*, contract_id: uuid.UUID | None = None) -> Verification:
     """
     started = time.perf_counter()
     result = Verification()
+    memory_widen()
     statements = dict(statements_stored())
-    unbalanced: dict[str, list[str]] = defaultdict(list)
-    for pk, currency, total in unbalanced_stored(contract_id):
-        unbalanced[pk].append(f"its postings in {currency} sum to {total}, not zero")
     contract, expected, head = "", 1, GENESIS
     for row in transactions_stored(contract_id):
-        pk, of_contract, sequence, statement, sha256, previous_hash, version, row_hash, sealed, lines, text = row
+        pk, of_contract, sequence, statement, sha256, previous_hash, version, row_hash, sealed, lines, balanced, text = row
         if contract != of_contract:
             contract, expected, head = of_contract, 1, GENESIS
         if not (
@@ -77,12 +76,12 @@ def ledger_verify(*, contract_id: uuid.UUID | None = None) -> Verification:
             and sealed
             and lines >= 2
             and statements.get(statement) == sha256
-            and pk not in unbalanced
+            and balanced
             and not _hash_fault(version, text, row_hash)
         ):
             name = f"transaction {pk} (contract {of_contract}, number {sequence})"
             faults = _faults(StoredTransaction._make(row), expected, head, statements)
-            result.broken += [Broken(name, reason) for reason in (*faults, *unbalanced[pk])]
+            result.broken += [Broken(name, reason) for reason in faults]
         expected, head = sequence + 1, row_hash
         result.heads[contract] = head
         result.transactions += 1
@@ -116,6 +115,9 @@ def _faults(row: StoredTransaction, sequence: int, head: str, statements: dict[s
         yield "has no seal"
     if row.lines < 2:
         yield "has fewer than two postings"
+    if not row.balanced:
+        for currency, total in unbalanced_stored(row.id):
+            yield f"its postings in {currency} sum to {total}, not zero"
     if statements.get(row.statement) != row.statement_sha256:
         yield "its statement is missing or has another hash"
 

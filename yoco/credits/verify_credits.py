@@ -22,7 +22,9 @@ EMPTY = (CreditState.PROPOSED, CreditState.REVERSED)
 
 def credits_faults(*, contract_id: uuid.UUID | None, statements: dict[str, str]) -> Iterator[tuple[uuid.UUID, str]]:
     """Every credit of one contract, or of all, that contradicts its books: its id, and what does not hold."""
-    sums = {(credit, kind): minor for credit, kind, minor in sums_stored(contract_id)}
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for key, kind, minor in sums_stored(contract_id):
+        sums[key, kind] += minor
     grants: dict[str, list[StoredGrant]] = defaultdict(list)
     for grant in grants_stored(contract_id):
         grants[grant.credit].append(grant)
@@ -31,7 +33,7 @@ def credits_faults(*, contract_id: uuid.UUID | None, statements: dict[str, str])
         credits = credits.filter(year__contract_id=contract_id)
     unposted: list[Credit] = []
     for credit in credits.iterator(chunk_size=ROWS_AT_ONCE):
-        books = {kind: sums.get((str(credit.pk), kind.value), 0) for kind in AccountKind}
+        books = {kind: sums[str(credit.pk), kind.value] for kind in AccountKind}
         books[AccountKind.GRANTED] *= -1
         entries = [(entry, _frozen(entry)) for entry in grants.get(str(credit.pk), [])]
         faults = [*_state_faults(credit, books), *_terms_faults(credit, statements), *_amount_faults(credit, entries)]
