@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from tests.people import World
 from yoco.contracts import services
 from yoco.contracts.calendar import anniversary, year_spans
-from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
+from yoco.contracts.models import Contract, GuaranteeTerms, Order
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms
 from yoco.core.models import AuditEntry
 from yoco.core.money import Money
@@ -314,12 +314,3 @@ def test_an_order_number_is_taken_once(world: World) -> None:
     order(world)
     with pytest.raises(DomainError, match="already an order"):
         order(world)
-
-
-def test_fees_of_a_year_are_recorded_with_what_they_were(world: World) -> None:
-    services.year_fees_record(year=world.year, fees_minor=5_000_00, actor=world.account_manager)
-    year = ContractYear.objects.get(pk=world.year.pk)
-    assert year.fees_minor == 5_000_00
-    with pytest.raises(DomainError):
-        services.year_fees_record(year=year, fees_minor=-1, actor=world.account_manager)
-    assert AuditEntry.objects.get(action="year.fees_recorded").data == {"before": None, "fees_minor": 5_000_00}
