@@ -1,4 +1,4 @@
-"""The fees of a year: recorded, corrected with a reason once it is closed, and left alone once a credit rests on them."""
+"""The fees of a year: recorded, corrected with a reason after its close, left alone once a credit rests on them."""
 
 import pytest
 

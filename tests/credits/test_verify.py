@@ -303,7 +303,9 @@ def test_the_command_names_the_first_broken_row_and_exits_with_1(
     with pytest.raises(CommandError):
         call_command("ledger_verify")
     said = capsys.readouterr().out
-    assert f"BROKEN  contracts_guaranteeterms {credit.terms_id}: its relapse_window_minutes is 31, but statement" in said
+    assert (
+        f"BROKEN  contracts_guaranteeterms {credit.terms_id}: its relapse_window_minutes is 31, but statement" in said
+    )
     tamper("UPDATE contracts_guaranteeterms SET relapse_window_minutes = 30")
 
     statement = Statement.objects.get(pk=credit.statement_id)

@@ -94,13 +94,15 @@ def _postings(contract_id: uuid.UUID | None) -> str:
     """SQL for the postings of each transaction: their number, and their hashed form by line."""
     parts = [
         _number("p.line"),
-        "coalesce(a.text, '\"missing\",\"missing\"')",
+        'coalesce(a.text, \'"missing","missing"\')',
         _number("p.minor"),
         _typed(_id("p.credit_id")),
         _typed(_id("p.order_id")),
     ]
     joined = "'[' || " + " || ',' || ".join(parts) + " || ']'"
-    accounts = f"SELECT id, currency, {_quoted('kind')} || ',' || {_quoted('currency')} AS text FROM credits_ledgeraccount"  # noqa: S608
+    accounts = (
+        f"SELECT id, currency, {_quoted('kind')} || ',' || {_quoted('currency')} AS text FROM credits_ledgeraccount"  # noqa: S608
+    )
     aggregate = "string_agg" if connection.vendor == "postgresql" else "group_concat"
     return f"""
         SELECT o.transaction_id, count(*) AS lines,

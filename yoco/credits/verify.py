@@ -67,12 +67,12 @@ def ledger_verify(*, contract_id: uuid.UUID | None = None) -> Verification:
     statements = dict(statements_stored())
     contract, expected, head = "", 1, GENESIS
     for row in transactions_stored(contract_id):
-        pk, of_contract, sequence, statement, sha256, previous_hash, version, row_hash, sealed, lines, balanced, text = row
+        pk, of_contract, sequence, statement, sha256, previous, version, row_hash, sealed, lines, balanced, text = row
         if contract != of_contract:
             contract, expected, head = of_contract, 1, GENESIS
         if not (
             sequence == expected
-            and previous_hash == head
+            and previous == head
             and sealed
             and lines >= 2
             and statements.get(statement) == sha256

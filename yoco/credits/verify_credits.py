@@ -40,7 +40,9 @@ def credits_faults(*, contract_id: uuid.UUID | None, statements: dict[str, str])
         for reason in faults:
             yield credit.pk, reason
         signed = {name for _entry, frozen in entries for name in frozen}
-        if (credit.issued_by_id and "issued_by" not in signed) or (credit.approved_by_id and "approved_by" not in signed):
+        if (credit.issued_by_id and "issued_by" not in signed) or (
+            credit.approved_by_id and "approved_by" not in signed
+        ):
             unposted.append(credit)
     yield from _signatures_unposted(unposted)
 
