@@ -1,5 +1,5 @@
-"""The desk's pages of agreements, orders, imports and regrouping in Debian's chromium, as `tests.portal` does it for the
-customer's: both languages, phone and desktop, light and dark."""
+"""The desk's pages of agreements, orders, imports and regrouping in Debian's chromium, as `tests.portal` does it for
+the customer's: both languages, phone and desktop, light and dark."""
 
 from collections.abc import Iterator
 
