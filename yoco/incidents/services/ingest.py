@@ -15,6 +15,7 @@ from django.db.models import Q
 from yoco.accounts.models import AgentKey
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
+from yoco.core.bulk import rows_write
 from yoco.incidents.models import Incident, RawReport, ReportSource, Run
 from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
 from yoco.incidents.projection import UNKNOWN, project, report_order
@@ -129,7 +130,7 @@ def _store(
         .values_list("report_id", "content_sha256", "conflict", "incident_id", "source", "received_at", "body")
     )
     new = _compare(drafts, stored, results)
-    RawReport.objects.bulk_create(
+    rows_write(
         [
             RawReport(
                 contract=contract,
@@ -227,9 +228,7 @@ def _project(
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
     moved = root_events_assign(contract=contract, incidents=incidents)
-    Incident.objects.bulk_create(
-        incidents, update_conflicts=True, unique_fields=["contract", "public_id"], update_fields=UPSERT_FIELDS
-    )
+    rows_write(incidents, unique=("contract", "public_id"), update=tuple(UPSERT_FIELDS))
     return {incident.pk for incident in (*changed, *moved)}, incidents
 
 

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Q, QuerySet
 
 from yoco.contracts.models import Contract, GuaranteeTerms
+from yoco.core.bulk import rows_write
 from yoco.incidents.grouping import Group, Member, group
 from yoco.incidents.models import Incident, RootEvent
 from yoco.incidents.triage import cause
@@ -135,7 +136,7 @@ def _names_award(
 
 def _root_events_save(contract: Contract, groups: Collection[Group], *, emptied: set[uuid.UUID]) -> None:
     bearers = _names_award(contract, groups, emptied=emptied)
-    RootEvent.objects.bulk_create(
+    rows_write(
         [
             RootEvent(
                 id=one.id,
@@ -148,7 +149,6 @@ def _root_events_save(contract: Contract, groups: Collection[Group], *, emptied:
             )
             for one in groups
         ],
-        update_conflicts=True,
-        unique_fields=["id"],
-        update_fields=["named_id", "node", "cause", "first_at", "last_at"],
+        unique=("id",),
+        update=("named_id", "node", "cause", "first_at", "last_at"),
     )
