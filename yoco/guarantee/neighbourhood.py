@@ -3,7 +3,7 @@
 import datetime
 import uuid
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db.models import Q
@@ -16,6 +16,19 @@ from yoco.guarantee.rules import DEFAULT_TERMS, Year, units
 from yoco.incidents.models import Incident
 
 Span = tuple[datetime.datetime, datetime.datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a writer knows already, under the contract's lock.
+
+    The contract of all incidents, with years and terms prefetched; whole rows of incidents, by key; and which of them
+    are new, so that nothing refers to them yet.
+    """
+
+    contract: Contract
+    incidents: Mapping[int, Incident]
+    created: frozenset[int]
 
 
 @dataclass
@@ -65,6 +78,7 @@ class Loaded:
 
 WINDOW = DEFAULT_TERMS.relapse_window
 CHUNK = 1000
+FEW = 100  # incidents whose neighbours are fetched at once: a cursor takes three round trips
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -85,18 +99,23 @@ def _meets(union: list[Span], span: Span) -> bool:
 
 
 def neighbourhood(
-    contracts: Mapping[uuid.UUID, Contract], changed: Collection[int]
+    contracts: Mapping[uuid.UUID, Contract], changed: Collection[int], held: Held | None = None
 ) -> tuple[dict[uuid.UUID, Loaded], set[int]]:
     """Loads what the placing of the changed incidents depends on. Returns it by contract, and the incidents to place.
 
-    Four queries, and two more for every further step of a chain of incidents. Memory grows with what is loaded, however
-    far apart in time the changed incidents lie.
+    Four queries, one where all is held and new, and two more for every further step of a chain of incidents. Memory
+    grows with what is loaded, however far apart in time the changed incidents lie.
     """
     loaded = {pk: Loaded(contract_years(contract), contract) for pk, contract in contracts.items()}
-    _load(loaded, changed)
-    keys = Placement.objects.filter(pk__in=changed).values("unit_key")
-    # Whoever shared a unit with a changed incident may have to lead it now.
-    mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
+    ours = [held.incidents[pk] for pk in changed if pk in held.incidents] if held is not None else []
+    _add(loaded, ours)
+    _load(loaded, set(changed) - {incident.pk for incident in ours})
+    placed = set(changed) - (held.created if held is not None else set())
+    mates = set[int]()
+    if placed:
+        keys = Placement.objects.filter(pk__in=placed).values("unit_key")
+        # Whoever shared a unit with a changed incident may have to lead it now.
+        mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
     seeds = {*changed, *mates}
     frontier, seen = {pk for part in loaded.values() for pk in part.incidents}, set[int]()
     missing = mates
@@ -113,9 +132,12 @@ def neighbourhood(
 def _load(loaded: Mapping[uuid.UUID, Loaded], wanted: Collection[int]) -> None:
     ids = sorted(wanted)
     for start in range(0, len(ids), CHUNK):
-        rows = list(Incident.objects.filter(pk__in=ids[start : start + CHUNK]))
-        for incident, facts in zip(rows, incidents_facts(rows), strict=True):
-            loaded[incident.contract_id].add(incident, facts)
+        _add(loaded, list(Incident.objects.filter(pk__in=ids[start : start + CHUNK])))
+
+
+def _add(loaded: Mapping[uuid.UUID, Loaded], rows: Sequence[Incident]) -> None:
+    for incident, facts in zip(rows, incidents_facts(rows), strict=True):
+        loaded[incident.contract_id].add(incident, facts)
 
 
 def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[int]:
@@ -136,16 +158,20 @@ def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[
     if not spans:
         return set()
     merged = {run: _merged(windows) for run, windows in spans.items()}
-    rows = Placement.objects.filter(
-        Q(
-            run_id__in=merged,
-            ended_at__gte=min(windows[0][0] for windows in merged.values()),
-            stall_from__lte=max(windows[-1][1] for windows in merged.values()),
+    rows = (
+        Placement.objects.filter(
+            Q(
+                run_id__in=merged,
+                ended_at__gte=min(windows[0][0] for windows in merged.values()),
+                stall_from__lte=max(windows[-1][1] for windows in merged.values()),
+            )
+            | Q(root_event_key__in=events)
         )
-        | Q(root_event_key__in=events)
-    ).values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
+        .order_by()
+        .values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
+    )
     return {
         pk
-        for pk, run, event, begin, end in rows.order_by().iterator(chunk_size=2000)
+        for pk, run, event, begin, end in (rows.iterator(chunk_size=2000) if len(frontier) > FEW else rows)
         if event in events or (run in merged and _meets(merged[run], (begin, end)))
     }

@@ -20,6 +20,7 @@ from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
 from yoco.credits.services import credit_propose, credit_restated
 from yoco.guarantee.models import Placement, RestatementDue, Statement
+from yoco.guarantee.neighbourhood import Held
 from yoco.guarantee.placements import placements_refresh
 from yoco.guarantee.statements import statement_differs, statement_write
 from yoco.guarantee.tally import year_rules
@@ -39,7 +40,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def reports_accept(
     *,
     contract: Contract,
@@ -50,7 +51,9 @@ def reports_accept(
 ) -> IngestOutcome:
     """Takes in reports and places what they changed, in one transaction: an answer means that both are durable."""
     outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=received_at, source=source)
-    placements_refresh(incident_ids=outcome.incident_ids)
+    if outcome.incident_ids and outcome.contract is not None:
+        held = Held(outcome.contract, outcome.incidents, frozenset(outcome.created))
+        placements_refresh(incident_ids=outcome.incident_ids, held=held)
     return outcome
 
 
