@@ -8,6 +8,7 @@ from django.db import transaction
 
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
+from yoco.incidents.models import Incident
 from yoco.incidents.payload import Heartbeat, heartbeat_read
 from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, run_last_step, runs_upsert
 from yoco.incidents.services.silence import silences_explain
@@ -15,10 +16,12 @@ from yoco.incidents.services.silence import silences_explain
 
 @dataclass(slots=True)
 class HeartbeatOutcome:
-    """The ranges `[first, last]` that the agent shall send again, and silences that this heartbeat explains."""
+    """The ranges `[first, last]` that the agent shall send again, silences that this heartbeat explains, and incidents
+    after whose last committed step it says that the run had ended."""
 
     missing: list[list[int]]
     incident_ids: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
 
 
 @transaction.atomic
@@ -45,7 +48,11 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
         ],
     )
     explained = silences_explain(contract=contract, incidents=[], boots=[boot], at=received_at)
-    return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained)
+    completed = set[int]()
+    if ended and boot.last_step is not None:
+        last = Incident.objects.filter(run__contract=contract, run__run_id=beat.run_id, first_step_after=None)
+        completed = set(last.filter(last_committed_step=boot.last_step).order_by().values_list("pk", flat=True))
+    return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained, completed=completed)
 
 
 def _ends_where_it_stood(contract: Contract, beat: Heartbeat, at: datetime.datetime) -> bool:
