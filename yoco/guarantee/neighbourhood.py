@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from yoco.contracts.models import Contract
 from yoco.guarantee.evidence import IncidentFacts
-from yoco.guarantee.facts import contract_years, incident_facts, stall_of
+from yoco.guarantee.facts import contract_years, incidents_facts, stall_of
 from yoco.guarantee.models import Placement
 from yoco.guarantee.rules import DEFAULT_TERMS, Year, units
 from yoco.incidents.models import Incident
@@ -28,9 +28,8 @@ class Loaded:
     facts: dict[int, IncidentFacts] = field(default_factory=dict)
     stalls: dict[int, Span] = field(default_factory=dict)
 
-    def add(self, incident: Incident) -> None:
+    def add(self, incident: Incident, facts: IncidentFacts) -> None:
         """Takes an incident in."""
-        facts = incident_facts(incident)
         self.incidents[incident.pk] = incident
         self.facts[incident.pk] = facts
         self.stalls[incident.pk] = stall_of(incident, facts)
@@ -65,6 +64,7 @@ class Loaded:
 
 
 WINDOW = DEFAULT_TERMS.relapse_window
+CHUNK = 1000
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -89,37 +89,63 @@ def neighbourhood(
 ) -> tuple[dict[uuid.UUID, Loaded], set[int]]:
     """Loads what the placing of the changed incidents depends on. Returns it by contract, and the incidents to place.
 
-    Three queries when nothing is near, and one more for every further step of a chain of incidents.
+    Four queries, and two more for every further step of a chain of incidents. Memory grows with what is loaded, however
+    far apart in time the changed incidents lie.
     """
     loaded = {pk: Loaded(contract_years(contract), contract) for pk, contract in contracts.items()}
-    for incident in Incident.objects.filter(pk__in=changed):
-        loaded[incident.contract_id].add(incident)
+    _load(loaded, changed)
     keys = Placement.objects.filter(pk__in=changed).values("unit_key")
     # Whoever shared a unit with a changed incident may have to lead it now.
     mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
     seeds = {*changed, *mates}
     frontier, seen = {pk for part in loaded.values() for pk in part.incidents}, set[int]()
-    missing = Q(pk__in=mates)
+    missing = mates
     while frontier:
         known = {pk for part in loaded.values() for pk in part.incidents}
-        near = Placement.objects.filter(_near(loaded, frontier)).values("pk")
-        for incident in Incident.objects.filter(missing | Q(pk__in=near)).exclude(pk__in=known):
-            loaded[incident.contract_id].add(incident)
-        missing = Q(pk__in=())
+        _load(loaded, (missing | _near(loaded, frontier)) - known)
+        missing = set()
         seen |= frontier
         touched = {pk for part in loaded.values() for pk in part.touched_by(seeds)}
         frontier = touched - seen
     return loaded, touched
 
 
-def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: set[int]) -> Q:
-    """Placements of the same workloads within the window of these incidents, or of the same root events."""
-    rows = [(part, pk) for part in loaded.values() for pk in frontier if pk in part.incidents]
-    window = max(part.window for part, _ in rows)
-    low = min(min(part.stalls[pk][0], part.facts[pk].started_at) for part, pk in rows)
-    high = max(max(part.stalls[pk][1], part.facts[pk].ended_at) for part, pk in rows)
-    return Q(
-        run_id__in={part.incidents[pk].run_id for part, pk in rows},
-        ended_at__gte=low - window,
-        stall_from__lte=high + window,
-    ) | Q(root_event_key__in={part.incidents[pk].root_event_id for part, pk in rows} - {None})
+def _load(loaded: Mapping[uuid.UUID, Loaded], wanted: Collection[int]) -> None:
+    ids = sorted(wanted)
+    for start in range(0, len(ids), CHUNK):
+        rows = list(Incident.objects.filter(pk__in=ids[start : start + CHUNK]))
+        for incident, facts in zip(rows, incidents_facts(rows), strict=True):
+            loaded[incident.contract_id].add(incident, facts)
+
+
+def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[int]:
+    """Placements of the same workloads within the window of these incidents, or of the same root events.
+
+    The database bounds all of them by one span of time. Each row is then held against the windows of its own workload,
+    column by column, so that a year between two incidents loads nothing of what lies there.
+    """
+    spans: dict[uuid.UUID, list[Span]] = {}
+    events: set[uuid.UUID] = set()
+    for part in loaded.values():
+        for pk in part.incidents.keys() & frontier:
+            incident, facts, (begin, end) = part.incidents[pk], part.facts[pk], part.stalls[pk]
+            window = min(begin, facts.started_at) - part.window, max(end, facts.ended_at) + part.window
+            spans.setdefault(incident.run_id, []).append(window)
+            if incident.root_event_id is not None:
+                events.add(incident.root_event_id)
+    if not spans:
+        return set()
+    merged = {run: _merged(windows) for run, windows in spans.items()}
+    rows = Placement.objects.filter(
+        Q(
+            run_id__in=merged,
+            ended_at__gte=min(windows[0][0] for windows in merged.values()),
+            stall_from__lte=max(windows[-1][1] for windows in merged.values()),
+        )
+        | Q(root_event_key__in=events)
+    ).values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
+    return {
+        pk
+        for pk, run, event, begin, end in rows.order_by().iterator(chunk_size=2000)
+        if event in events or (run in merged and _meets(merged[run], (begin, end)))
+    }

@@ -22,7 +22,23 @@ from yoco.guarantee.rules import Placing, Review, place_unit, units
 from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin
 from yoco.waste.model import incident_waste, overlaps_ms
 
-COMPARED = ("year_id", "unit_key", "lead", "kind", "outcome", "rule", "without_loss")
+# What a statement freezes of an incident: a change to any of it makes a restatement due.
+COMPARED = (
+    "year_id",
+    "unit_key",
+    "lead",
+    "kind",
+    "outcome",
+    "rule",
+    "without_loss",
+    "started_at",
+    "synthetic",
+    "waste_actual_ms",
+    "waste_counterfactual_ms",
+    "waste_potential_ms",
+    "waste_estimated",
+)
+CHUNK = 1000
 UPDATED = [
     "year",
     "terms",
@@ -53,21 +69,28 @@ def placements_refresh(*, incident_ids: Collection[int], reason: str = "late_rep
     """Places these incidents and every other one whose placing depends on them. Returns the closed years it changed.
 
     `reason` is the stable code of what made this necessary; a closed year keeps its statement and is restated later.
-    Writers of one contract take turns: each sees what the others placed, so no failure counts twice.
+    Writers of one contract take turns: each sees what the others placed, so no failure counts twice. Any number of
+    incidents may be given: a thousand at a time are held in memory, in the order in which they began.
     """
-    changed = set(incident_ids)
-    involved = set(Incident.objects.filter(pk__in=changed).order_by().values_list("contract_id", flat=True).distinct())
-    if not involved:
+    ids, rows = sorted(set(incident_ids)), list[tuple[datetime.datetime, int, uuid.UUID]]()
+    for start in range(0, len(ids), CHUNK):
+        found = Incident.objects.filter(pk__in=ids[start : start + CHUNK]).order_by()
+        rows += found.values_list("started_at", "pk", "contract_id")
+    if not rows:
         return set()
+    involved = {contract_id for _, _, contract_id in rows}
     contracts_lock(involved)
     contracts = Contract.objects.prefetch_related("years", "terms").in_bulk(involved)
-    loaded, touched = neighbourhood(contracts, changed)
-
-    reviews = _reviews(loaded)
-    placed: dict[int, Placement] = {}
-    for part in loaded.values():
-        placed |= _place(part, touched, reviews)
-    return _store(placed, reason)
+    ordered = [pk for _, pk, _ in sorted(rows)]
+    changed_years: set[uuid.UUID] = set()
+    for start in range(0, len(ordered), CHUNK):
+        loaded, touched = neighbourhood(contracts, ordered[start : start + CHUNK])
+        reviews = _reviews(loaded)
+        placed: dict[int, Placement] = {}
+        for part in loaded.values():
+            placed |= _place(part, touched, reviews)
+        changed_years |= _store(placed)
+    return _restatements_mark(changed_years, reason)
 
 
 def _reviews(loaded: dict[uuid.UUID, Loaded]) -> dict[str, Review]:
@@ -176,7 +199,8 @@ def evidence_json(placing: Placing) -> list[dict[str, object]]:
     return [{"condition": c.name, "met": c.met, "reason": c.reason, "facts": c.facts} for c in placing.conditions]
 
 
-def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
+def _store(placed: dict[int, Placement]) -> set[uuid.UUID]:
+    """Writes these placements. Returns the years in which something changed that a statement freezes."""
     before = Placement.objects.defer("evidence").in_bulk(placed)
     leads = [pk for pk, row in before.items() if row.lead and not placed[pk].lead]
     moved = [pk for pk, row in before.items() if row.unit_key != placed[pk].unit_key and row.lead]
@@ -189,7 +213,7 @@ def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
         old = before.get(pk)
         if old is None or any(getattr(old, name) != getattr(row, name) for name in COMPARED):
             changed_years |= {year for year in (row.year_id, old.year_id if old else None) if year}
-    return _restatements_mark(changed_years, reason)
+    return changed_years
 
 
 def _restatements_mark(changed_years: set[uuid.UUID], reason: str) -> set[uuid.UUID]:

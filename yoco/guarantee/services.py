@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-CHUNK = 1000
 
 
 @transaction.atomic
@@ -57,9 +56,8 @@ def reports_accept(
 
 def placements_rebuild(*, contract: Contract, reason: str = "rebuilt") -> int:
     """Places every incident of a contract anew, for instance when the guarantee was added. Returns their number."""
-    ids = list(Incident.objects.filter(contract=contract).order_by("started_at", "pk").values_list("pk", flat=True))
-    for start in range(0, len(ids), CHUNK):
-        placements_refresh(incident_ids=ids[start : start + CHUNK], reason=reason)
+    ids = list(Incident.objects.filter(contract=contract).order_by().values_list("pk", flat=True))
+    placements_refresh(incident_ids=ids, reason=reason)
     return len(ids)
 
 
@@ -160,18 +158,13 @@ def _year_advance(year_id: uuid.UUID, as_of: datetime.datetime, actor: User | No
 
 def _year_place(year: ContractYear) -> None:
     """Places the incidents of a year that has just closed: what is still open is decided by the terms' cut-off."""
-    ids = list(
-        Incident.objects.filter(
-            contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
-        )
-        .order_by("started_at", "pk")
-        .values_list("pk", flat=True)
+    began = Incident.objects.filter(
+        contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
     )
-    known = set(ids)
-    placed = Placement.objects.filter(year=year).order_by("started_at", "pk").values_list("pk", flat=True)
-    ids += [pk for pk in placed if pk not in known]
-    for start in range(0, len(ids), CHUNK):
-        placements_refresh(incident_ids=ids[start : start + CHUNK])
+    placed = Placement.objects.filter(year=year)
+    placements_refresh(
+        incident_ids={pk for rows in (began, placed) for pk in rows.order_by().values_list("pk", flat=True)}
+    )
 
 
 @transaction.atomic
