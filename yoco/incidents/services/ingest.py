@@ -212,7 +212,7 @@ def _origin(told: Iterable[_Told]) -> str:
 def _project(
     outcome: IngestOutcome, contract: Contract, told: Mapping[uuid.UUID, list[_Told]], *, overwrite_runs: bool
 ) -> list[Incident] | None:
-    """Projects the incidents told of. Returns the contract's open silences, read on the way; None if nothing is told."""
+    """Projects the incidents told of. Returns the contract's open silences, read on the way, if any was."""
     if not told:
         return None
     ordered = {
