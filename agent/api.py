@@ -61,7 +61,7 @@ class Agent:
         self._epoch = 0
         self._total = 0
         self._mesh: RankMesh | None = None
-        self._worker.on_rank = self._take_part
+        self._worker.held.on_rank = self._take_part
         group.on_contribution = self._gate.probe_gradient
         faults.script.rank = settings.rank
         faults.script.who = "spare" if settings.rank < 0 else "worker"
@@ -138,7 +138,7 @@ class Agent:
         """
         self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas)
         if replicas == 1:
-            self._worker.copy = ShardCopy(self._registry)
+            self._worker.held.copy = ShardCopy(self._registry)
         return self._mesh.device_mesh
 
     def wrap(self, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
@@ -266,11 +266,11 @@ class Agent:
         self._worker.tap.version = self.version
         for model in self._registry.models:
             forget_iteration(model)
-        if self._worker.copy is not None:
-            self._worker.copy.begin()
-        self._worker.drop_offer()
-        if self._worker.promoted:
-            self._worker.promoted = False
+        if self._worker.held.copy is not None:
+            self._worker.held.copy.begin()
+        self._worker.peers.drop_offer()
+        if self._worker.held.promoted:
+            self._worker.held.promoted = False
             self._take_rank()
         else:
             self._private.restore_objects(self._journal.entries[self.rank])

@@ -79,7 +79,7 @@ class Coordinator:
     async def run(self, listener: socket.socket) -> bool:
         """Coordinate until the run is over; False if it had to be abandoned."""
         self._state.replay(self._wal.records)
-        self._roster.excluded = self._state.lost_workers
+        self._roster.excluded, self._roster.holders = self._state.lost_workers, self._state.verified_holders()
         secure = tls.context(server=True)
         seconds = HANDSHAKE_SECONDS if secure else None
         server = await asyncio.start_server(

@@ -88,8 +88,6 @@ class Events:
         if state.running and hello["epoch"] == state.epoch:
             if hello["stopped"]:
                 member.tell({"type": "resume", "epoch": state.epoch})
-            if hello["suspicion"] is not None:
-                self._on_not_finite(hello["suspicion"])
             if hello["first_commit"] is not None:
                 self._on_committed(*hello["first_commit"])
 

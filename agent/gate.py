@@ -53,7 +53,7 @@ class Gate:
 
         @functools.wraps(original)
         def gated(_: Any, *args: Any, **kwargs: Any) -> Any:
-            copy = self._worker.copy
+            copy = self._worker.held.copy
             if copy is None or self.rehearsing:
                 return self._pass(optimizer, lambda: original(*args, **kwargs))
             return self._pass(optimizer, lambda: copy.apply(optimizer, lambda: original(*args, **kwargs), original))
@@ -126,7 +126,7 @@ class Gate:
             next(tensor for _, tensor in self._registry.local_parameters()).view(-1)[0] = float("nan")
         if not self.nan_checks:
             return
-        copy, found = self._worker.copy, 0
+        copy, found = self._worker.held.copy, 0
         if not numerics.all_finite(tensor for _, tensor in self._registry.local_parameters()):
             found |= numerics.PARAMETERS
         if copy is not None and not numerics.all_finite(tensor for _, tensor in copy.local_parameters()):
@@ -159,7 +159,7 @@ class Gate:
         return result
 
     def _decide(self) -> bool:
-        worker, group, copy = self._worker, self._group, self._worker.copy
+        worker, group, copy = self._worker, self._group, self._worker.held.copy
         faults.at("gate")
         if group.failed:
             return False
@@ -192,6 +192,6 @@ class Gate:
         findings = [entry.findings for entry in worker.journal.gathered]
         if not any(findings):
             return False
-        suspects = numerics.sick_ranks(findings, self.parts, copied=worker.copy is not None)
+        suspects = numerics.sick_ranks(findings, self.parts, copied=worker.held.copy is not None)
         worker.not_finite(step, {rank: numerics.describe(each) for rank, each in enumerate(findings) if each}, suspects)
         return bool(suspects) and worker.tested != step and worker.commit.refuse()

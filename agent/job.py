@@ -33,6 +33,7 @@ class Job:
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until a process is killed; None: SIGTERM just ends it."""
     nan_checks: bool = False
+    """Look for sick devices by numbers that are not finite."""
     without_spare: WithoutSpare = "wait"
     """What to do about a lost rank when no spare is free."""
     pool: str | None = None

@@ -20,7 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import GroupName
 
 from agent import faults
-from agent.group import WHOLE, LiveGroup, OwnedWork
+from agent.group import LiveGroup
+from agent.members import WHOLE, OwnedWork
 
 
 class RowGroup(LiveGroup):

@@ -77,6 +77,8 @@ class Roster:
         self.nodes: dict[str, Node] = {}
         self.excluded: set[str] = set()
         """Workers that were declared lost, also by an earlier coordinator."""
+        self.holders: dict[str, int] = {}
+        """The ranks of workers under an earlier coordinator: one may be lost before it tells of its rank."""
         self.changed = asyncio.Event()
         self.on_message: Handler = lambda member, message: None
         """A message of a registered worker."""
@@ -190,7 +192,7 @@ class Roster:
     def add(self, worker: str, node: str, facts: Message) -> Member:
         """A worker was started; `facts` are its launcher's."""
         rank = facts["rank"]
-        member = self.members.setdefault(worker, Member(worker, node, rank, rank))
+        member = self.members.setdefault(worker, Member(worker, node, self.holders.get(worker, rank), rank))
         member.pid, member.severed = facts["pid"], None
         member.place = {"place": facts["place"], "gpu": facts["gpu"]}
         member.alive = member.alive and worker not in self.excluded

@@ -194,6 +194,11 @@ class RunState:
         self.tested, self.suspects = step, suspects
         self.wal.append({"kind": "tested", "step": step, "suspects": suspects})
 
+    def verified_holders(self) -> dict[str, int]:
+        """Workers of the last plan with their ranks, but for spares that had not received the state."""
+        waiting = {each.holder for each in self.incidents.values() if each.record.state is None}
+        return {worker: rank for worker, rank in self.holders.items() if worker not in waiting}
+
     # The log ---------------------------------------------------------------------------------------------
 
     def replay(self, records: list[Record]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -83,6 +84,12 @@ def read(folder: Path, status: int, output: str) -> Outcome:
     reports = [json.loads(item) for item in incidents.read_text().splitlines()] if incidents.exists() else []
     parts = {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("result.json*"))}
     return Outcome(status, output, parts.get("result.json"), parts, reports)
+
+
+def last_step_reported(folder: Path) -> list[int]:
+    """The step that each word of a run's end names, as it lies in the spool."""
+    spooled = b"".join(path.read_bytes() for path in (folder / "state" / "spool").rglob("*.segment"))
+    return [int(step) for step in re.findall(rb'"step":(\d+),"at":"[^"]*","run_ended":true', spooled)]
 
 
 def assert_lossless(report: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.agent.launch import EXAMPLE, Outcome, train
+from tests.agent.launch import EXAMPLE, Outcome, last_step_reported, train
 
 STEPS = 30
 FAULTS_PER_RUN = 5
@@ -121,7 +121,7 @@ def _second(chance: random.Random, strategy: Strategy, rank: int, step: int) -> 
     return f"kill:who=coordinator,point={chance.choice(COORDINATOR_POINTS)},step={step}", 0
 
 
-def verdict(trial: Trial, outcome: Outcome, reference: Outcome) -> str | None:
+def verdict(trial: Trial, folder: Path, outcome: Outcome, reference: Outcome) -> str | None:
     """What is wrong with a run, if anything."""
     open_incidents = {report["incident_id"] for report in outcome.reports}
     open_incidents -= {report["incident_id"] for report in outcome.resolved()}
@@ -134,6 +134,8 @@ def verdict(trial: Trial, outcome: Outcome, reference: Outcome) -> str | None:
         return f"ended with status {outcome.status}"
     if outcome.parts != reference.parts:
         return "WRONG RESULT"
+    if last_step_reported(folder)[-1:] != [STEPS]:
+        return f"the end was reported at step {last_step_reported(folder)}"
     for report in outcome.resolved():
         progress = report["progress"]
         if report["resolution"] not in ("live_migration", "path_failover"):
@@ -143,12 +145,18 @@ def verdict(trial: Trial, outcome: Outcome, reference: Outcome) -> str | None:
     return None
 
 
-def undisturbed(folder: Path) -> dict[str, Outcome]:
-    """What each strategy gives without faults."""
-    found = {each.name: each.train(folder / each.name) for each in STRATEGIES}
-    for outcome in found.values():
-        assert outcome.status == 0, outcome.output
-    return found
+class References:
+    """What each strategy gives without faults; trained when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, Outcome] = {}
+
+    def of(self, strategy: Strategy) -> Outcome:
+        if strategy.name not in self._found:
+            outcome = self._found[strategy.name] = strategy.train(self._folder / strategy.name)
+            assert outcome.status == 0, outcome.output
+        return self._found[strategy.name]
 
 
 def soak(*, faults: int, seed: int, seconds: float = float("inf")) -> list[Trial]:
@@ -156,13 +164,14 @@ def soak(*, faults: int, seed: int, seconds: float = float("inf")) -> list[Trial
     started, injected, runs, failed = time.monotonic(), 0, 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        references = undisturbed(folder)
+        references = References(folder)
         while injected < faults and time.monotonic() - started < seconds:
             trial = Trial.draw(seed + runs)
             runs += 1
+            reference = references.of(trial.strategy)
             try:
                 outcome = trial.run(folder / str(trial.seed))
-                wrong = verdict(trial, outcome, references[trial.strategy.name])
+                wrong = verdict(trial, folder / str(trial.seed), outcome, reference)
                 said = wrong or ("exact" if outcome.status == 0 else "stopped, as it must")
                 output = outcome.output
             except AssertionError as error:
