@@ -86,6 +86,8 @@ class Coordinator:
             self._roster.accept, sock=listener, ssl=secure, ssl_handshake_timeout=seconds
         )
         try:
+            if self._state.finished:
+                return await self._repeat_last_word()
             if self._state.epoch:
                 await self._take_over()
             else:
@@ -108,6 +110,20 @@ class Coordinator:
                 node.tell({"type": "end"})
             await asyncio.sleep(0)
         return True
+
+    async def _repeat_last_word(self) -> bool:
+        """An earlier coordinator ended the run; it may have died before everybody heard of it."""
+        holders = set(self._state.holders) - self._state.lost_workers
+        members = self._roster.members
+        await self._roster.wait(
+            lambda: all(name in members and members[name].registered for name in holders), LAST_WORD_SECONDS
+        )
+        if not self._state.abandoned:
+            self._roster.tell_all({"type": "finish"}, list(members.values()))
+        else:
+            for node in self._roster.nodes.values():
+                node.tell({"type": "abandon"})
+        return not self._state.abandoned
 
     def _all_hosts_there(self) -> bool:
         """Whether each launcher can be told that the run is over: one may be connecting anew."""
@@ -180,7 +196,7 @@ class Coordinator:
         if not await self._roster.wait(lambda: not waited_for(), self._limits.quiesce):
             for name in waited_for():
                 facts = {"rank": state.holders[name], "pid": 0, "place": 0, "gpu": None}
-                member = self._roster.members.get(name) or self._roster.add(name, "?", facts)
+                member = self._roster.members.get(name) or self._roster.add(name, state.hosts[name], facts)
                 state.lose(member, "heartbeat_lost", {"how": "it did not connect to the new coordinator"})
         state.progress_at = time.monotonic()
         state.committed = max([state.committed, *(member.version for member in self._roster.active())])

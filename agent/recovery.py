@@ -87,7 +87,7 @@ class Recovery:
         plan = await self._plan()
         members = {name: self._roster.members[name] for name in plan.ranks}
         record = {"kind": "plan", "epoch": state.epoch, "version": plan.version, "samples": state.samples}
-        state.wal.append({**record, "ranks": plan.ranks})
+        state.wal.append({**record, "ranks": plan.ranks, "nodes": {name: each.node for name, each in members.items()}})
         state.holders = plan.ranks
         state.vacant = set(range(state.job.workers)) - set(plan.ranks.values())
         facts = next(iter(members.values())).facts

@@ -38,6 +38,8 @@ class RunState:
         self.equal = False
         """All ranks began from one state."""
         self.finished = False
+        self.abandoned = False
+        """The log says that the run was given up."""
         self.disturbance: str | None = None
         """Why the attempt under way cannot succeed."""
         self.suspected: tuple[float, str, Member] | None = None
@@ -57,6 +59,8 @@ class RunState:
         self.lost_workers: set[str] = set()
         self.holders: dict[str, int] = {}
         """Workers and their ranks in the last plan."""
+        self.hosts: dict[str, str] = {}
+        """Where workers ran, by an earlier coordinator's word."""
         self.vacant: set[int] = set()
         """Ranks that the last plan left without a worker."""
         self.leaving_nodes: set[str] = set()
@@ -213,6 +217,7 @@ class RunState:
                 case "plan":
                     self.committed, self.samples = record["version"], record["samples"]
                     self.holders = record["ranks"]
+                    self.hosts |= record["nodes"]
                     self.vacant = set(range(self.job.workers)) - set(self.holders.values())
                 case "resume":
                     self.running = self.equal = True
@@ -228,4 +233,4 @@ class RunState:
                 case "closed":
                     self.incidents.pop(record["rank"], None)
                 case "finished" | "abandoned":
-                    self.finished = True
+                    self.finished, self.abandoned = True, record["kind"] == "abandoned"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.hosts import Hosts, free_port
+from agent import wal
+from tests.agent.hosts import Hosts
 from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, read, train
 
 STEPS = 40
@@ -66,23 +67,26 @@ def test_a_host_that_comes_back_offers_spares(undisturbed: Outcome, tmp_path: Pa
         assert "waiting" in [attempt["outcome"] for attempt in report["attempts"]]
 
 
-def test_another_host_takes_over_when_the_first_is_lost(undisturbed: Outcome, tmp_path: Path) -> None:
+def test_another_host_takes_over_when_the_first_is_lost(
+    undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With its coordinator; the log survives. A second coordinator beside a living one is refused."""
-    with Hosts(tmp_path, hosts=2, workers=2, spares=0, steps=STEPS, pause=0.2) as run:
+    with Hosts(tmp_path, hosts=2, workers=2, spares=0, steps=STEPS, pause=0.3) as run:
         run.run_host(1, spares=0)
         run.join("node-2", spares=2)
         run.wait_for_step(5)
-        spare_endpoint = f"127.0.0.1:{free_port()}"
-        early = run.start("early", "takeover", "--state-dir", str(run.state), "--listen", spare_endpoint)
-        run.wait_until("another coordinator still writes to", early)
-        early.end()
+        monkeypatch.setattr(wal, "LOCK_SECONDS", 0.2)
+        with pytest.raises(wal.LogInUse, match="another coordinator still writes to"):
+            wal.Wal(run.state / "coordinator.wal")
         coordinator = run.hosts[0].coordinator()
         for pid in (coordinator, run.hosts[0].process.pid, *run.hosts[0].workers()):
             os.kill(pid, signal.SIGKILL)
         heir = run.start("heir", "takeover", "--state-dir", str(run.state))
         assert heir.process.wait(120) == 0, run.output
-        outcome = read(run.folder, 0, run.output)
         assert run.hosts[1].process.wait(30) == 0
+        outcome = read(run.folder, 0, run.output)
+        again = run.start("again", "takeover", "--state-dir", str(run.state))
+        assert again.process.wait(60) == 0, "the run is over, and that is all it says"
     assert_exact(outcome, undisturbed, run)
     assert sorted(report["where"]["rank"] for report in outcome.resolved()) == [0, 1]
     for report in outcome.resolved():
@@ -91,10 +95,10 @@ def test_another_host_takes_over_when_the_first_is_lost(undisturbed: Outcome, tm
 
 
 SHOW = """
-import os, sys
+import os, time
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
 print("ENV", *[f"{name}={os.environ.get(name)}" for name in names], flush=True)
-sys.exit(3)
+time.sleep(200)
 """
 
 
@@ -108,11 +112,10 @@ def test_the_environment_is_torchruns(tmp_path: Path) -> None:
         pet = {"PET_NODE_RANK": "1"}
         run.start("other", *line, "--node", "other", "--own-gpu", str(script), variables=pet)
         run.wait_until("ENV RANK=-1 LOCAL_RANK=2")
-        run.finish()
         for rank in range(4):
             local, host = rank % 2, rank // 2
             seen = f"ENV RANK={rank} LOCAL_RANK={local} WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK={host} "
-            assert f"{seen}MASTER_ADDR=127.0.0.1 CUDA_VISIBLE_DEVICES={4 + local}" in run.output
+            run.wait_until(f"{seen}MASTER_ADDR=127.0.0.1 CUDA_VISIBLE_DEVICES={4 + local}")
 
 
 def refused(*options: str, variables: dict[str, str] | None = None) -> str:
