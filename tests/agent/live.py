@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent import control
 from tests.agent.launch import EXAMPLE, ROOT, Outcome, environment, read, run_arguments
-from tests.agent.zygote import Launcher
+from tests.agent.zygote import launch
 
 PAUSE = 0.05
 
@@ -35,7 +35,7 @@ class LiveRun:
         line += ["--steps", str(steps), "--out", str(folder / "result.json"), "--pause", str(PAUSE), *arguments]
         self._log = folder / "log"
         self._log.touch()
-        self._process = Launcher(
+        self._process = launch(
             line, folder=ROOT, environment={**environment(faults), **(variables or {})}, output=self._log
         )
 

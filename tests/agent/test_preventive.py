@@ -88,6 +88,7 @@ def test_errors_at_a_steady_noisy_rate_move_nobody(tmp_path: Path, nvml_library:
         outcome = run.finish(240)
     assert outcome.status == 0, outcome.output
     assert total[0] > 500, "errors were there to be seen"
+    assert "No NVIDIA GPU can be watched" not in outcome.output
     assert outcome.reports == []
 
 

@@ -39,6 +39,17 @@ class Launcher:
         self._process.kill()
 
 
+def launch(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], output: Path
+) -> Launcher | subprocess.Popen[bytes]:
+    """A `Launcher`, or a fresh process where the environment holds what is read only when one begins."""
+    if environment.get("LD_LIBRARY_PATH") == os.environ.get("LD_LIBRARY_PATH"):
+        return Launcher(arguments, folder=folder, environment=environment, output=output)
+    line = [sys.executable, "-m", "agent", *arguments]
+    with output.open("a") as log:
+        return subprocess.Popen(line, cwd=folder, env=environment, stdout=log, stderr=log)
+
+
 def _enter_network(name: str) -> None:
     """From here on this process lives in another network namespace, as if on another machine."""
     with Path(f"/run/netns/{name}").open() as namespace:
