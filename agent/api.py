@@ -25,7 +25,7 @@ import xxhash
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
-from agent import codec, faults, journal
+from agent import codec, faults, journal, nccl
 from agent.feed import DataSource
 from agent.gate import Gate, ScriptError
 from agent.group import LiveGroup, make_default_group
@@ -136,7 +136,8 @@ class Agent:
         single one, every rank also keeps a copy of its neighbour's shard; see `agent.redundancy` for what that
         costs. Raises ValueError if the ranks cannot be divided so.
         """
-        self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas)
+        device = "cuda" if nccl.available() else "cpu"
+        self._mesh = RankMesh(self._group, world_size=self.world_size, replicas=replicas, device_type=device)
         if replicas == 1:
             self._worker.held.copy = ShardCopy(self._registry)
         return self._mesh.device_mesh

@@ -161,6 +161,7 @@ class Gate:
     def _decide(self) -> bool:
         worker, group, copy = self._worker, self._group, self._worker.held.copy
         faults.at("gate")
+        group.settle()
         if group.failed:
             return False
         broadcast_buffers(group, self._registry)

@@ -24,7 +24,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import GroupName
 
-from agent.members import WHOLE, Members, OwnedWork, Tensor
+from agent import nccl
+from agent.members import CPU, WHOLE, Members, OwnedWork, Tensor
 
 
 class LiveGroup(dist.ProcessGroup):
@@ -126,7 +127,8 @@ class LiveGroup(dist.ProcessGroup):
 
         `finish` runs once gloo has succeeded, before the completion; never after a cut.
         """
-        work = OwnedWork(result)
+        device = _device_of(result)
+        work = OwnedWork(result, device)
         with self._lock:
             self.calls += 1
             members = self._members
@@ -139,8 +141,11 @@ class LiveGroup(dist.ProcessGroup):
                 work.complete()
                 return work
         try:
-            inner = start(members.parts[part])
+            inner = start(members.part(part, device))
             members.works.append(inner)
+            if device.type == "cuda":
+                nccl.complete_after(inner, device, lambda: self._fulfil(work, finish))
+                return work
             inner.get_future().add_done_callback(lambda future: self._settle(name, members, work, future, finish))
         except RuntimeError as error:
             self._fail(name, members, error)
@@ -160,12 +165,19 @@ class LiveGroup(dist.ProcessGroup):
             future.value()
         except Exception as error:  # gloo raises RuntimeError subclasses and plain ones, by version
             self._fail(name, members, error)
+        self._fulfil(work, finish)
+
+    def _fulfil(self, work: OwnedWork, finish: Callable[[], None]) -> None:
         with self._lock:
             waited_for = work in self._pending
             self._pending.discard(work)
         if waited_for:
             finish()
         work.complete()
+
+    def settle(self) -> None:
+        """Wait until every collective of the step has come out: on a GPU it has only been begun so far."""
+        nccl.settle(lambda: self.failed)
 
     def _fail(self, name: str, members: Members, error: Exception) -> None:
         if self._break(members):
@@ -306,6 +318,13 @@ def make_default_group(rank: int, size: int) -> LiveGroup:
     group = made[-1]
     group._rank = rank
     return group
+
+
+def _device_of(result: Any) -> torch.device:
+    """Where the tensors of a collective lie."""
+    while isinstance(result, list) and result:
+        result = result[0]
+    return result.device if isinstance(result, Tensor) else CPU
 
 
 def _last(works: list[OwnedWork]) -> OwnedWork:

@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from agent import faults
+from agent import faults, nccl
 from agent.wire import Message, own_sockets
 
 Tensor = torch.Tensor
 FORM_SECONDS = 20.0
 """How long gloo may take to connect the members; a dead one is noticed earlier by the coordinator."""
+CPU = torch.device("cpu")
 Partitions = Mapping[str, Sequence[Sequence[int]]]
 WHOLE = ""
 """The partition of all ranks in one row."""
@@ -28,9 +29,10 @@ WHOLE = ""
 class OwnedWork(c10d.Work):
     """A collective's completion, fulfilled by gloo or by the agent, whichever comes first."""
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result: Any, device: torch.device = CPU) -> None:
         super().__init__()
-        self.future: torch.futures.Future[Any] = torch.futures.Future()
+        # A future that knows its device lets streams wait for it instead of threads.
+        self.future: torch.futures.Future[Any] = torch.futures.Future(devices=None if device == CPU else [device])
         self._result = result
         self._done = threading.Lock()
 
@@ -67,13 +69,16 @@ class Members:
         self.rank, self.size = rank, size
         self._inodes: set[int] = set()
         self.works: list[Any] = []
-        self.parts = {WHOLE: self._connect(store, rank, size, timeout)}
+        self._on_gpus: dict[str, Any] = {}
+        self.parts = {WHOLE: self._connect(WHOLE, store, rank, size, timeout)}
         for name, rows in (partitions or {}).items():
             number, row = next(item for item in enumerate(rows) if rank in item[1])
             part = c10d.PrefixStore(f"{name}-{number}", store)
-            self.parts[name] = self._connect(part, row.index(rank), len(row), timeout)
+            self.parts[name] = self._connect(name, part, row.index(rank), len(row), timeout)
 
-    def _connect(self, store: c10d.Store, rank: int, size: int, timeout: float) -> Any:
+    def _connect(self, name: str, store: c10d.Store, rank: int, size: int, timeout: float) -> Any:
+        if nccl.available():
+            self._on_gpus[name] = nccl.connect(store, rank, size, timeout)
         before = set(_socket_inodes())
         gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout))
         if size > 1:
@@ -90,6 +95,10 @@ class Members:
                 return fresh
             time.sleep(0.0005)
 
+    def part(self, name: str, device: torch.device) -> Any:
+        """The group of a partition that works on tensors of `device`."""
+        return self._on_gpus.get(name, self.parts[name]) if device.type == "cuda" else self.parts[name]
+
     def set_timeout(self, seconds: float) -> None:
         """Bounds every later collective: the last line of defence behind `cut`."""
         for gloo in self.parts.values():
@@ -101,6 +110,8 @@ class Members:
         Works by inode because descriptor numbers are reused, and spares listening sockets: gloo terminates
         the process when its listener fails.
         """
+        for group in self._on_gpus.values():
+            nccl.abort(group)
         for inode, descriptor in _socket_inodes().items():
             if inode not in self._inodes:
                 continue
