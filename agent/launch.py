@@ -321,7 +321,9 @@ def _secret(options: argparse.Namespace) -> str | None:
 
 
 def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno and not error.strerror else error.strerror or str(error)
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}; is the host's name right?"
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 # The coordinator -------------------------------------------------------------------------------------------

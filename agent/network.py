@@ -39,7 +39,7 @@ def listen(host: str, ports: Ports = ANY_PORT) -> socket.socket:
             failure = error
     if ports[0] == ports[1]:
         raise failure
-    raise OSError(failure.errno, f"no port of {ports[0]}-{ports[1]} is free on {host}: {failure.strerror}")
+    raise OSError(f"no port of {ports[0]}-{ports[1]} is free on {host}: {failure.strerror}")
 
 
 def address_towards(peer: Address) -> str:
