@@ -80,6 +80,7 @@ def import_file(scene: Scene) -> list[Any]:
 PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
+    "portal:scenario": (nothing, SIGNED_IN),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:organisation": (organisation, OWN),
     "portal:key_create": (organisation, [200, 403, 403, 404, LOGIN, 403]),

@@ -2,13 +2,14 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, organisations, reviews, start, statements, years
+from yoco.portal.views import credits, incidents, organisations, reviews, scenarios, start, statements, years
 
 app_name = "portal"
 
 urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
+    path("scenarios/", scenarios.scenario, name="scenario"),
     path("settings/", start.settings_page, name="settings"),
     path("organisations/<uuid:organisation_id>/", organisations.organisation, name="organisation"),
     path("organisations/<uuid:organisation_id>/keys/new/", organisations.key_create, name="key_create"),

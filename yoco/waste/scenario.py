@@ -10,7 +10,7 @@ k the replica groups and n the chance that no spare node is free:
 """
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -65,6 +65,52 @@ class Outcome:
     idle_gpu_ms: int
     idle_money: Decimal
     effective_share: Decimal
+
+    @property
+    def money_a_month(self) -> Decimal:
+        """A twelfth of a year: 730 hours."""
+        return self.money / 12
+
+    @property
+    def effective_percent(self) -> Decimal:
+        """The share of the year that moves training on, in per cent, floored to two decimals."""
+        return (self.effective_share * 100).quantize(Decimal("0.01"), rounding=ROUND_FLOOR)
+
+
+def scenario_of(
+    *,
+    gpus: int,
+    gpus_per_node: int,
+    price: Decimal,
+    failures_per_year: Decimal,
+    checkpoint_minutes: Decimal,
+    detection_minutes: Decimal,
+    queue_minutes: Decimal,
+    restart_minutes: Decimal,
+    migration_seconds: Decimal,
+    step_seconds: Decimal,
+    resolved_percent: Decimal,
+    replica_groups: int,
+    spare_nodes: int,
+    repair_hours: Decimal,
+) -> Scenario:
+    """A scenario in the units in which people think."""
+    return Scenario(
+        gpus=gpus,
+        gpus_per_node=gpus_per_node,
+        price=price,
+        failures_per_year=failures_per_year,
+        checkpoint_interval_ms=round(checkpoint_minutes * MINUTE_MS),
+        detection_ms=round(detection_minutes * MINUTE_MS),
+        queue_ms=round(queue_minutes * MINUTE_MS),
+        restart_ms=round(restart_minutes * MINUTE_MS),
+        migration_ms=round(migration_seconds * 1000),
+        step_ms=round(step_seconds * 1000),
+        resolved_share=resolved_percent / 100,
+        replica_groups=replica_groups,
+        spare_nodes=spare_nodes,
+        repair_ms=round(repair_hours * HOUR_MS),
+    )
 
 
 def failures_per_year(*, gpus: int, gpus_per_node: int, rate: Decimal) -> Decimal:
