@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, organisations, reviews, scenarios, start, statements, years
+from yoco.portal.views import analytics, credits, incidents, organisations, reviews, scenarios, start, statements, years
 
 app_name = "portal"
 
@@ -23,6 +23,22 @@ urlpatterns = [
     ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/", analytics.overview, name="analytics"),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/",
+        analytics.topic_page,
+        name="analytics_topic",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/<slug:code>.csv",
+        analytics.table_as_csv,
+        name="analytics_csv",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/<slug:code>.parquet",
+        analytics.table_as_parquet,
+        name="analytics_parquet",
+    ),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/export.json", statements.export, name="export"),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/",

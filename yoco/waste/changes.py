@@ -76,12 +76,15 @@ class Lemon:
     chance: float
 
 
-def lemons(failures: Mapping[str, int], nodes: int) -> list[Lemon]:
-    """The nodes beyond chance, worst first. `failures` names nodes that failed; `nodes` is the size of the fleet."""
+def lemons(failures: Mapping[str, int], nodes: int, total: int | None = None) -> list[Lemon]:
+    """The nodes beyond chance, worst first. `failures` names nodes that failed; `nodes` is the size of the fleet.
+
+    `total` is all failures of the fleet, where `failures` names only the nodes that failed often.
+    """
     fleet = max(nodes, len(failures))
     if fleet == 0:
         return []
-    mean = sum(failures.values()) / fleet
+    mean = (sum(failures.values()) if total is None else total) / fleet
     found = [
         Lemon(node, count, min(1.0, float(pdtrc(count - 1, mean)) * fleet))
         for node, count in failures.items()
