@@ -47,7 +47,9 @@ def rates_tables(rates: YearRates) -> list[Table]:
     low, high = rates.rate.interval or (None, None)
     own = rates.rate.per_thousand_node_days
     node_rates: list[tuple[Any, ...]] = [("measured_here", "", rates.rate.failures, own, low, finite(high))]
-    node_rates += [("published", anchor.source, None, anchor.rate, None, None) for anchor in RATES]
+    node_rates += [
+        ("published", anchor.source, None, anchor.rate, None, None) for anchor in RATES if anchor.code != "default"
+    ]
     mttf: list[tuple[Any, ...]] = []
     for size in rates.sizes:
         bounds = size.interval or (None, None)

@@ -17,6 +17,7 @@ Text = str | Promise
 OPEN_ROWS = 14  # a longer table starts closed
 
 TEXT_COLUMNS = {*CODES, "run", "source", "name", "incident", "group", "xid", "year"}
+NOT_NUMERIC = ("_on", "_at", "estimated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Exhibit:
     def head(self) -> list[Cell]:
         """The column names."""
         return [
-            Cell(str(COLUMNS[name]), name not in TEXT_COLUMNS and name[-3:] != "_on") for name in self.table.columns
+            Cell(str(COLUMNS[name]), name not in TEXT_COLUMNS and not name.endswith(NOT_NUMERIC))
+            for name in self.table.columns
         ]
 
     @property
@@ -73,6 +75,11 @@ FORMATS: list[tuple[str, Callable[[Any], str]]] = [
     ("_at", lambda value: str(when(value))),
     ("share", lambda value: percent((Decimal(value) * 100).quantize(Decimal("0.01")))),
     ("chance", lambda value: chance_words(value)),
+    ("node_hours", lambda value: number(Decimal(value))),
+    ("_hours", lambda value: number(Decimal(value), 2)),
+    ("node_rate", lambda value: number(Decimal(value), 2)),
+    ("low", lambda value: number(Decimal(value), 2)),
+    ("high", lambda value: number(Decimal(value), 2)),
     ("_money", lambda value: number(Decimal(value), 2)),
     ("money", lambda value: number(Decimal(value), 2)),
 ]
