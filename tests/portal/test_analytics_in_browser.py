@@ -1,4 +1,4 @@
-"""The analytics in Debian's chromium: charts are drawn under the Content-Security-Policy, on a phone and in the dark."""
+"""The analytics in chromium: charts are drawn under the Content-Security-Policy, on a phone and in the dark."""
 
 from collections.abc import Iterator
 

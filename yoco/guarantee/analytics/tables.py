@@ -22,6 +22,8 @@ from yoco.waste.anchors import MTTF, RATES
 from yoco.waste.rates import HOUR_MS, node_rate
 
 DAY = datetime.timedelta(days=1)
+# No report tells of these. A zero would be a claim.
+NOT_REPORTED = ("fail_slow", "checkpoint_save")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,16 @@ def waste_tables(
     worst: Iterable[Placement] = (),
 ) -> list[Table]:
     """Terms, net benefit, workloads, the contract's years, and the incidents that cost most."""
-    terms = []
+    terms: list[tuple[Any, ...]] = []
     for term in (*TERMS, "unsplit"):
         row = [
             sums.unsplit(side) if term == "unsplit" else sums.terms[side][term]
             for side in ("actual", "counterfactual")
             for sums in (waste.measured, waste.estimated)
         ]
-        if term != "unsplit" or any(row):
+        if term in NOT_REPORTED and not any(row):
+            terms.append((term, None, None, None, None))
+        elif term != "unsplit" or any(row):
             terms.append((term, *row))
     lines = [
         ("avoided", benefit.avoided),
@@ -195,14 +199,18 @@ def waste_tables(
 def goodput_tables(goodput: YearGoodput) -> list[Table]:
     """The fleet's GPU-time by class, each run, and what the formulas were given."""
     fleet = goodput.fleet
-    classes = [("productive", fleet.productive), *fleet.badput.items()]
+    classes: list[tuple[str, int | None]] = [("productive", fleet.productive)]
+    classes += [(name, None if name in NOT_REPORTED and not value else value) for name, value in fleet.badput.items()]
     if fleet.excess:
         classes.append(("excess", -fleet.excess))
     return [
         Table(
             "classes",
             ("class", "gpu_ms", "share"),
-            [(name, value, value / fleet.total if fleet.total else None) for name, value in classes],
+            [
+                (name, value, value / fleet.total if fleet.total and value is not None else None)
+                for name, value in classes
+            ],
         ),
         Table(
             "runs",

@@ -1,9 +1,13 @@
 """Plotly figures as plain JSON. Colours are custom properties (`--accent`), which the page's script looks up, so that a
 chart follows the theme. Marks of different bases are separate series and never joined by a line."""
 
+from textwrap import wrap
 from typing import Any
 
 from yoco.core.templatetags.formats import reader_locale
+
+HEIGHT = 340
+LABEL_WIDTH = 18  # characters of a line, so that a phone has room for the bars beside their names
 
 Trace = dict[str, Any]
 Figure = dict[str, Any]
@@ -33,6 +37,7 @@ def figure(traces: list[Trace], *, x: Trace | None = None, y: Trace | None = Non
             "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
             "showlegend": len(traces) > 1,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "height": HEIGHT,
             "separators": ",." if reader_locale() == "es_ES" else ".,",
             "hoverlabel": {"bgcolor": "--surface", "bordercolor": "--line-strong", "font": {"color": "--ink"}},
             **layout,
@@ -45,13 +50,23 @@ def bars(name: str, x: list[Any], y: list[Any], colour: str, **more: Any) -> Tra
     return {"type": "bar", "name": name, "x": x, "y": y, "marker": {"color": colour}, **more}
 
 
+def label(name: str) -> str:
+    """A name on several short lines. Plotly reads tags in labels, so those of a name lose their meaning."""
+    return "<br>".join(wrap(name.replace("&", "&amp;").replace("<", "&lt;"), LABEL_WIDTH)) or name
+
+
+def height_of(rows: int) -> int:
+    """Pixels for so many lying bars, or groups of bars."""
+    return max(HEIGHT, 110 + 56 * rows)
+
+
 def lying_bars(name: str, labels: list[str], values: list[Any], colour: str, **more: Any) -> Trace:
     """Bars with room for long names; the axis should be reversed, so that the first stands on top."""
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
-        "y": labels,
+        "y": [label(each) for each in labels],
         "x": values,
         "marker": {"color": colour},
         **more,

@@ -8,7 +8,7 @@ from yoco.guarantee.analytics.goodput import YearGoodput
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics.exhibits import Exhibit, share_words
-from yoco.portal.analytics.figures import PALETTE, Figure, figure, lying_bars, marks
+from yoco.portal.analytics.figures import PALETTE, Figure, figure, height_of, label, lying_bars, marks
 from yoco.portal.analytics.waste import _hours
 from yoco.portal.analytics.words import code_word
 
@@ -53,7 +53,12 @@ def goodput_words(goodput: YearGoodput) -> str:
 
 def classes_note(goodput: YearGoodput) -> str:
     """What the classes leave out."""
-    notes = [_("The classes add up to the watched time. Writing checkpoints is not reported.")]
+    notes = [
+        _(
+            "The classes add up to the watched time. Nobody reports how long checkpoints take to write or whether a "
+            "workload runs slowly."
+        )
+    ]
     if goodput.fleet.excess:
         notes.append(
             _("Incidents claim more time than was watched; the excess is shown: clocks disagree or heartbeats lack.")
@@ -88,12 +93,14 @@ def _classes(table: Table) -> Figure:
     labels = [code_word("class", row["class"]) for row in rows]
     bar = lying_bars(_("GPU-hours"), labels, [_hours(row["gpu_ms"]) for row in rows], PALETTE[0])
     bar["marker"] = {"color": [PALETTE[index % len(PALETTE)] for index in range(len(rows))]}
-    return figure([bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"})
+    return figure(
+        [bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"}, height=height_of(len(rows))
+    )
 
 
 def _runs(table: Table) -> Figure:
     rows = table.records()[:15]
-    names = [row["run"] for row in rows]
+    names = [label(row["run"]) for row in rows]
     series = (
         ("goodput_share", _("Goodput, measured"), "--accent", "circle"),
         ("renewal_share", _("ETTR, renewal form"), "--warn-fill", "diamond-open"),
@@ -103,4 +110,5 @@ def _runs(table: Table) -> Figure:
         [marks(name, [row[column] for row in rows], names, colour, symbol) for column, name, colour, symbol in series],
         x={"tickformat": ".1%"},
         y={"autorange": "reversed", "type": "category"},
+        height=height_of(len(rows)),
     )

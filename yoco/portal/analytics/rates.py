@@ -11,7 +11,7 @@ from yoco.guarantee.analytics.rates import Forecast, YearRates
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics.exhibits import Exhibit, chance_words, hours_words, not_enough
-from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, figure, marks
+from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, figure, label, marks
 from yoco.portal.analytics.words import code_word
 
 # Basis, colour and mark: no two bases look alike or share a series.
@@ -223,7 +223,7 @@ def _node_rates(table: Table) -> Figure:
     for basis, rows in _by_basis(table.records()):
         colour, symbol = BASES[basis]
         values = [row["node_rate"] for row in rows]
-        labels = [row["source"] or code_word("basis", basis) for row in rows]
+        labels = [label(row["source"] or code_word("basis", basis)) for row in rows]
         error = bounds(values, [row["low"] for row in rows], [row["high"] for row in rows], colour)
         traces.append(marks(code_word("basis", basis), values, labels, colour, symbol, error_x=error))
     return figure(traces, x={"rangemode": "tozero"}, y={"autorange": "reversed"})
@@ -248,6 +248,6 @@ def _mttf(table: Table) -> Figure:
         )
     return figure(
         traces,
-        x={"type": "log", "title": {"text": _("GPUs")}},
-        y={"type": "log", "title": {"text": _("MTTF, hours")}},
+        x={"type": "log", "dtick": 1, "title": {"text": _("GPUs")}},
+        y={"type": "log", "dtick": 1, "title": {"text": _("MTTF, hours")}},
     )

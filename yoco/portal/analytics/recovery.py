@@ -10,7 +10,7 @@ from yoco.guarantee.analytics.hurts import YearHurts
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import DAY, Figure, bars, figure, lying_bars
+from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, lying_bars
 from yoco.portal.analytics.words import code_word
 
 
@@ -192,8 +192,9 @@ def _spreads(table: Table, key: str) -> Figure | None:
             lying_bars(name, labels, [max(row[column], 1) / 1000 for row in rows], colour)
             for column, name, colour in series
         ],
-        x={"type": "log", "title": {"text": _("Seconds")}},
+        x={"type": "log", "dtick": 1, "title": {"text": _("Seconds")}},
         y={"autorange": "reversed"},
+        height=height_of(len(rows)),
         barmode="group",
     )
 

@@ -4,13 +4,12 @@ from decimal import Decimal
 
 from django.utils.translation import gettext as _
 
-from yoco.core.money import Money
 from yoco.core.templatetags.formats import gpu_hours, reader_locale
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.guarantee.analytics.waste import Benefit, YearWaste, priced
 from yoco.portal.analytics.exhibits import Exhibit
-from yoco.portal.analytics.figures import Figure, bars, figure, lying_bars
+from yoco.portal.analytics.figures import Figure, bars, figure, height_of, label, lying_bars
 from yoco.portal.analytics.words import code_word
 from yoco.waste.model import HOUR_MS
 
@@ -117,8 +116,8 @@ def benefit_note(benefit: Benefit) -> str:
     return " ".join(notes)
 
 
-def _hours(gpu_ms: int) -> float:
-    return float((Decimal(gpu_ms) / HOUR_MS).quantize(Decimal("0.001")))
+def _hours(gpu_ms: int | None) -> float | None:
+    return None if gpu_ms is None else float((Decimal(gpu_ms) / HOUR_MS).quantize(Decimal("0.001")))
 
 
 def _terms(table: Table) -> Figure:
@@ -137,6 +136,7 @@ def _terms(table: Table) -> Figure:
         ],
         x={"title": {"text": _("GPU-hours")}},
         y={"autorange": "reversed"},
+        height=height_of(len(rows)),
         barmode="stack",
     )
 
@@ -147,12 +147,14 @@ def _benefit(table: Table) -> Figure:
     labels = [code_word("line", row["line"]) for row in rows]
     bar = lying_bars(_("GPU-hours"), labels, [_hours(row["gpu_ms"]) for row in rows], "--good-fill")
     bar["marker"] = {"color": colours}
-    return figure([bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"})
+    return figure(
+        [bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"}, height=height_of(len(rows))
+    )
 
 
 def _wasted_and_saved(table: Table, key: str) -> Figure:
     rows = table.records()[:SHOWN]
-    names = [str(row[key]) for row in rows]
+    names = [label(str(row[key])) for row in rows]
     return figure(
         [
             bars(_("Wasted"), names, [_hours(row["wasted_gpu_ms"]) for row in rows], "--bad-fill"),
@@ -162,8 +164,3 @@ def _wasted_and_saved(table: Table, key: str) -> Figure:
         y={"title": {"text": _("GPU-hours")}},
         barmode="group",
     )
-
-
-def money_words(money: Money | None) -> str:
-    """An amount as the reader's locale writes it; empty without one."""
-    return money.format(reader_locale()) if money is not None else ""
