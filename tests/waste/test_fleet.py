@@ -4,7 +4,7 @@ from math import inf, isclose
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from yoco.waste.anchors import LLAMA_3_CAUSES, MTTF, rate_of
@@ -94,6 +94,7 @@ def test_the_best_checkpoint_interval_is_where_the_linear_ettr_peaks() -> None:
     assert checkpoint_interval_optimal(failure_rate=0, write=2) == inf
 
 
+@example(interval=1.0, failure_rate=5e-324, restart=0.0, write=0.0, wait=0.0)
 @given(
     interval=st.floats(0.01, 1e4),
     failure_rate=st.floats(0, 10),

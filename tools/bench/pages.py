@@ -57,8 +57,15 @@ CHECKPOINTS = (
     f"sum((waste_terms->'actual'->>'queue')::bigint), sum(i.gpus) FROM {PLACED} AND NOT waste_estimated "
     "AND (waste_terms->'actual'->'restart') > '0'::jsonb",
 )
-INSTANTS = ("started_at", "detected_at", "quiesced_at", "spare_ready_at", "state_moved_at", "state_verified_at")
-INSTANTS += ("resumed_at",)
+INSTANTS = (
+    "started_at",
+    "detected_at",
+    "quiesced_at",
+    "spare_ready_at",
+    "state_moved_at",
+    "state_verified_at",
+    "resumed_at",
+)
 
 
 def _spread(took: str) -> str:

@@ -23,13 +23,13 @@ def ettr_renewal(
     _checked(interval=interval, failure_rate=failure_rate, restart=restart, write=write, wait=wait)
     if interval == 0:
         raise ValueError("The checkpoint interval must be more than zero.")
-    if failure_rate == 0:
-        return interval / (interval + write)
     exponent = failure_rate * (interval + write)
     # Beyond this the job never gets from one checkpoint to the next.
     if exponent > 700:
         return 0.0
-    return interval / ((1 / failure_rate + restart + wait) * expm1(exponent))
+    # The same as above, without 1/λ: that is infinite for the smallest rates.
+    growth = expm1(exponent) / exponent if exponent > 0 else 1.0
+    return interval / ((1 + failure_rate * (restart + wait)) * (interval + write) * growth)
 
 
 def ettr_linear(*, interval: float, failure_rate: float, restart: float, write: float = 0.0) -> float:
