@@ -256,3 +256,37 @@ def test_spanish(reader: Client, world: World, at_now: None) -> None:
     page = text(reader, world, "rates")
     assert "5 fallos hasta ahora." in page
     assert '"separators": ",."' in page
+
+
+def test_a_rate_that_rose_clusters_and_a_lemon_are_named(reader: Client, world: World) -> None:
+    """Twelve weeks with one failure each, then twelve with eight, all of them on one day and half on one node."""
+    week = 24 * 7
+    rows = [incident(world.contract, at(week * n + 12)) for n in range(12)]
+    for n in range(12, 24):
+        nodes = ["node-lemon"] * 4 + [f"other-{n}-{each}" for each in range(4)]
+        rows += [incident(world.contract, at(week * n + 12 + each), node=name) for each, name in enumerate(nodes)]
+    placements_refresh(incident_ids=[row.pk for row in rows])
+    Run.objects.update(gpus=2048, gpus_per_node=8)
+    watch(world.contract, "run-1", 0, week * 24)
+    with time_machine.travel(at(week * 24), tick=False):
+        reader.force_login(world.viewer)
+        page = text(reader, world, "rates")
+        hurts = text(reader, world, "recovery")
+    assert "108 failures so far." in page
+    assert "times as much as Poisson counts would: the interval is a bootstrap by week." in page
+    assert "24 Nov 2026: More from here on." in page  # the thirteenth week
+    figure = json.loads(re.findall(r'<script id="figure-weekly" type="application/json">(.*?)</script>', page)[0])
+    assert [(mark["x"], mark["text"]) for mark in figure["layout"]["annotations"]] == [
+        ("2026-11-24", "More from here on")
+    ]
+    assert "1 part fails more often than chance allows, of a fleet of 256 nodes and 2,048 GPUs." in hurts
+    assert "node-lemon" in hurts
+
+
+def test_an_incident_says_what_it_cost(reader: Client, world: World, at_now: None) -> None:
+    rows = build(world.contract)
+    page = reader.get(f"/contracts/{world.contract.pk}/incidents/{rows[0].public_id}/").content.decode()
+    assert "At the contract's price: wasted €185.60, saved €4,083.91." in page
+    Contract.objects.filter(pk=world.contract.pk).update(price_per_gpu_hour=None)
+    page = reader.get(f"/contracts/{world.contract.pk}/incidents/{rows[0].public_id}/").content.decode()
+    assert "price: wasted" not in page

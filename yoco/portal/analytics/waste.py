@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from django.utils.translation import gettext as _
 
+from yoco.contracts.models import Contract
 from yoco.core.templatetags.formats import gpu_hours, reader_locale
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
@@ -59,11 +60,17 @@ def exhibits(found: Analytics) -> list[Exhibit]:
     ]
 
 
+def money_text(gpu_ms: int, contract: Contract) -> str:
+    """What GPU-time costs at the contract's price, as the reader's locale writes it; empty without a price."""
+    money = priced(gpu_ms, contract)
+    return money.format(reader_locale()) if money is not None else ""
+
+
 def in_money(gpu_ms: int, benefit: Benefit) -> str:
     """GPU-hours, with what they cost where the contract has a price."""
-    money = priced(gpu_ms, benefit.contract)
+    money = money_text(gpu_ms, benefit.contract)
     hours = _("%(hours)s GPU-hours") % {"hours": gpu_hours(gpu_ms)}
-    return f"{hours} ({money.format(reader_locale())})" if money is not None else hours
+    return f"{hours} ({money})" if money else hours
 
 
 def waste_words(waste: YearWaste, benefit: Benefit) -> str:
