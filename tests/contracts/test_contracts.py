@@ -9,9 +9,10 @@ import time_machine
 from django.db import DatabaseError, IntegrityError, transaction
 
 from tests.people import World
+from yoco.accounts.models import Organisation
 from yoco.contracts import services
 from yoco.contracts.calendar import anniversary, year_spans
-from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
+from yoco.contracts.models import Contract, GuaranteeTerms, Order
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms
 from yoco.core.models import AuditEntry
 from yoco.core.money import Money
@@ -113,6 +114,40 @@ def test_the_guarantee_can_be_added_to_a_contract_in_force(world: World) -> None
     assert [year_is_partial(year=y, contract=contract, terms=terms) for y in (second, third)] == [True, False]
     with pytest.raises(DomainError, match="already"):
         services.guarantee_add(contract=contract, guarantee_from=D(2027, 1, 1), actor=world.account_manager)
+
+
+def test_the_guarantee_cannot_begin_in_a_year_that_has_ended(world: World) -> None:
+    contract = make(world, starts_on=D(2025, 9, 1), ends_on=D(2028, 9, 1), guarantee_from=None)
+    contract.years.filter(number=1).update(state="closed", closed_at=NOW)
+    with pytest.raises(DomainError) as refused:
+        services.guarantee_add(contract=contract, guarantee_from=D(2026, 8, 3), actor=None)
+    assert refused.value.code == "year_ended"
+    services.guarantee_add(contract=contract, guarantee_from=D(2026, 9, 1), actor=None)
+
+
+def test_another_cap_cannot_reach_an_order_that_is_recorded(world: World) -> None:
+    contract = make(world)
+    order(world, contract=contract, ordered_on=D(2027, 5, 1))
+    with pytest.raises(DomainError) as refused:
+        services.terms_create_version(contract=contract, effective_on=D(2027, 5, 1), actor=None, credit_cap_den=2)
+    assert (refused.value.code, contract.terms.count()) == ("order_recorded", 1)
+    services.terms_create_version(contract=contract, effective_on=D(2027, 5, 1), actor=None, threshold_num=95)
+    services.terms_create_version(contract=contract, effective_on=D(2027, 5, 2), actor=None, credit_cap_den=2)
+
+
+def test_a_customer_and_its_contract_are_made_together_or_not_at_all(world: World) -> None:
+    fields = {"name": "Cluster", "currency": "EUR", "time_zone": "UTC", "starts_on": D(2027, 1, 1)}
+    made = services.customer_contract_create(
+        customer="Acme", number="C-9", ends_on=D(2028, 1, 1), actor=world.account_manager, **fields
+    )
+    assert (made.organisation.name, made.organisation.slug) == ("Acme", "acme-2")  # another customer of that name
+    before = Organisation.objects.count()
+    for customer, ends_on in (("Late", D(2026, 1, 1)), (" ", D(2028, 1, 1))):
+        with pytest.raises(DomainError):
+            services.customer_contract_create(
+                customer=customer, number="C-10", ends_on=ends_on, actor=world.account_manager, **fields
+            )
+    assert Organisation.objects.count() == before
 
 
 @pytest.mark.parametrize(
@@ -314,12 +349,3 @@ def test_an_order_number_is_taken_once(world: World) -> None:
     order(world)
     with pytest.raises(DomainError, match="already an order"):
         order(world)
-
-
-def test_fees_of_a_year_are_recorded_with_what_they_were(world: World) -> None:
-    services.year_fees_record(year=world.year, fees_minor=5_000_00, actor=world.account_manager)
-    year = ContractYear.objects.get(pk=world.year.pk)
-    assert year.fees_minor == 5_000_00
-    with pytest.raises(DomainError):
-        services.year_fees_record(year=year, fees_minor=-1, actor=world.account_manager)
-    assert AuditEntry.objects.get(action="year.fees_recorded").data == {"before": None, "fees_minor": 5_000_00}

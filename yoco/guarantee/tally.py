@@ -3,7 +3,7 @@
 import datetime
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any
@@ -180,13 +180,11 @@ def year_verdict(counts: Tally, rules: Year) -> Verdict:
     return verdict(counts, rules.terms, partial=rules.partial)
 
 
-def information(
-    counts: Tally, rules: Year, now: datetime.datetime, method: statistics.Method = "wilson"
-) -> Information:
+def information(counts: Tally, rules: Year, now: datetime.datetime) -> Information:
     """The figures beside the verdict; the chance of ending short only while part of the guaranteed year is to come."""
     terms = rules.terms or DEFAULT_TERMS
     n, k = counts.n(terms), counts.k
-    low, high = statistics.interval(method, k, n)
+    low, high = _interval("wilson", k, n)
     bounds = share_bounds(counts, terms)
     chance = None
     start, end = rules.guaranteed_from, rules.guaranteed_until
@@ -194,13 +192,28 @@ def information(
         to_come = statistics.failures_to_come(n, milliseconds(start, now) or 0, milliseconds(now, end) or 0)
         chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
     return Information(
-        interval_method=method,
-        interval_low=_percent(Decimal(low), ROUND_FLOOR) if n else None,
-        interval_high=_percent(Decimal(high), ROUND_CEILING) if n else None,
+        interval_method="wilson",
+        interval_low=low,
+        interval_high=high,
         bound_low=_percent(_decimal(bounds[0]), ROUND_FLOOR) if bounds else None,
         bound_high=_percent(_decimal(bounds[1]), ROUND_FLOOR) if bounds else None,
         chance_of_ending_short=f"{chance:.4f}" if chance is not None else None,
     )
+
+
+def report_with_interval(report: YearReport, method: str) -> YearReport:
+    """The same report with the interval by another method. Raises KeyError for an unknown one."""
+    low, high = _interval(method, report.resolved, report.counted)
+    beside = replace(report.information, interval_method=method, interval_low=low, interval_high=high)
+    return replace(report, information=beside)
+
+
+def _interval(method: str, k: int, n: int) -> tuple[str | None, str | None]:
+    """The ends in per cent, rounded outwards; None without any failure."""
+    low, high = statistics.METHODS[method](k, n)
+    if not n:
+        return None, None
+    return _percent(Decimal(low), ROUND_FLOOR), _percent(Decimal(high), ROUND_CEILING)
 
 
 def _decimal(share: Fraction) -> Decimal:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from yoco.contracts.models import ContractYear, YearState
 from yoco.guarantee.models import Statement
 from yoco.guarantee.rules import commitment_met
-from yoco.guarantee.statements import canonical_json, sha256_of
+from yoco.guarantee.statements import canonical_json, sha256_of, terms_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,10 @@ def statements_verify(
         broken += [
             BrokenStatement(f"guarantee_statement {statement.pk}", reason) for reason in _faults(statement, before)
         ]
+        broken += [
+            BrokenStatement(f"contracts_guaranteeterms {statement.terms_id}", reason)
+            for reason in _terms_changed(statement)
+        ]
         previous = statement
     return broken
 
@@ -72,6 +76,19 @@ def _faults(statement: Statement, before: Statement | None) -> Iterator[str]:
     if statement.revision > 1 and not statement.reason:
         yield "it is a restatement without a reason"
     yield from _miscounted(content["terms"], report, incidents)
+
+
+def _terms_changed(statement: Statement) -> Iterator[str]:
+    """Fields of the terms that are no longer what the statement froze. A text that is no statement is named above."""
+    try:
+        frozen = dict(json.loads(statement.canonical)["terms"])
+    except (ValueError, KeyError, TypeError):
+        return
+    for name, value in terms_json(statement.terms).items():
+        if name not in frozen:
+            continue  # a field that terms did not have yet
+        if frozen[name] != value:
+            yield f"its {name} is {value}, but statement {statement.pk} froze {frozen[name]}"
 
 
 def _miscounted(

@@ -2,7 +2,18 @@
 
 from django.urls import path
 
-from yoco.portal.views import analytics, credits, incidents, organisations, reviews, scenarios, start, statements, years
+from yoco.portal.views import (
+    analytics,
+    credits,
+    incidents,
+    organisations,
+    reviews,
+    scenarios,
+    start,
+    statements,
+    terms,
+    years,
+)
 
 app_name = "portal"
 
@@ -22,6 +33,7 @@ urlpatterns = [
         name="member_change",
     ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
+    path("contracts/<uuid:contract_id>/terms/", terms.contract_terms, name="terms"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/", analytics.overview, name="analytics"),
     path(

@@ -1,5 +1,6 @@
 """The portfolio with its queues, and one contract: terms, years, orders, credits."""
 
+import datetime
 import uuid
 
 from django.http import HttpRequest, HttpResponse
@@ -8,32 +9,38 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.words import terms_versions
 from yoco.credits.models import CreditState
-from yoco.credits.selectors import credits_of_contract
+from yoco.credits.selectors import credits_of_contract, local_date
 from yoco.desk.access import desk
 from yoco.desk.selectors import (
     credits_flagged,
     credits_waiting,
     disputes_open,
     exclusions_proposed,
+    regroupings_proposed,
     standings,
     unaccounted_running,
     years_closing,
 )
+
+DAY = datetime.timedelta(days=1)
 
 
 @require_GET
 @desk
 def portfolio(request: HttpRequest) -> HttpResponse:
     """What waits for a decision, then every contract's running year, those at risk first."""
+    waiting = list(credits_waiting())
     context = {
         "section": "portfolio",
-        "to_issue": credits_waiting(state=CreditState.PROPOSED),
-        "to_approve": credits_waiting(state=CreditState.ISSUED),
+        "to_issue": [credit for credit in waiting if credit.state == CreditState.PROPOSED],
+        "to_approve": [credit for credit in waiting if credit.state == CreditState.ISSUED],
         "to_settle": credits_flagged(),
         "closing": years_closing(),
         "disputes": disputes_open(),
         "exclusions": exclusions_proposed(),
+        "regroupings": regroupings_proposed(),
         "unaccounted": unaccounted_running(),
         "standings": standings(at=timezone.now()),
     }
@@ -45,10 +52,13 @@ def portfolio(request: HttpRequest) -> HttpResponse:
 def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """Everything agreed with one customer under one contract."""
     contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
+    today = local_date(timezone.now(), contract.time_zone)
     context = {
         "contract": contract,
+        "last_day": contract.ends_on - DAY,
+        "over": contract.ends_on <= today,
         "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
-        "terms": contract.terms.order_by("-version"),
+        "versions": terms_versions(list(contract.terms.all()), today=today),
         "orders": contract.orders.all(),
         "credits": credits_of_contract(contract=contract),
     }
