@@ -1,8 +1,10 @@
 """The analytics of a year against figures worked out by hand, on both databases."""
 
 import datetime
+import io
 
 import pytest
+from django.core.management import call_command
 
 from tests.analytics.fleet import (
     GPUS,
@@ -227,3 +229,15 @@ def test_no_value_is_nan_or_infinite_whatever_lacks(world: World) -> None:
                     assert value == value and abs(value) != float("inf"), (table.code, name)  # noqa: PT018
                 if isinstance(value, int) and table.code not in ("forecast", "benefit"):
                     assert value >= 0, (table.code, name)
+
+
+def test_old_incidents_are_split_by_term_once(year: ContractYear) -> None:
+    Placement.objects.update(waste_terms=None)
+    out = io.StringIO()
+    call_command("waste_terms_fill", stdout=out)
+    call_command("waste_terms_fill", stdout=out)
+    assert out.getvalue().splitlines() == ["5 incidents were split by term.", "0 incidents were split by term."]
+    waste = analytics(year, topics=("waste",)).waste
+    assert waste is not None
+    assert waste.total.unsplit("actual") == waste.total.unsplit("counterfactual") == 0
+    assert waste.total.actual == 4 * MIGRATED_MS + RESTARTED_MS

@@ -290,3 +290,11 @@ def test_an_incident_says_what_it_cost(reader: Client, world: World, at_now: Non
     Contract.objects.filter(pk=world.contract.pk).update(price_per_gpu_hour=None)
     page = reader.get(f"/contracts/{world.contract.pk}/incidents/{rows[0].public_id}/").content.decode()
     assert "price: wasted" not in page
+
+
+def test_invented_incidents_are_labelled(reader: Client, world: World, at_now: None) -> None:
+    build(world.contract)
+    assert "generated for demonstration" not in text(reader, world, "waste")
+    placements_refresh(incident_ids=[incident(world.contract, at(11), origin="synthetic").pk])
+    for topic in ("", *TOPICS):
+        assert "generated for demonstration" in text(reader, world, topic)

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import ContractYear
 from yoco.guarantee.analytics.selectors import TOPICS, Given, year_analytics
+from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import year_in_url, years_in_url
 from yoco.portal.analytics import goodput, rates, recovery, waste
 from yoco.portal.analytics.files import table_file
@@ -69,6 +70,7 @@ def _context(year: ContractYear, years: list[ContractYear], topic: str) -> dict[
         "year": year,
         "years": years_begun(years=years, at=timezone.now())[::-1],
         "last_day": year.ends_on - datetime.timedelta(days=1),
+        "synthetic": bool(years_synthetic(year_ids=[year.pk])),
         "topic": topic,
         "topics": TITLES.items(),
         "topic_title": TITLES.get(topic, _("Analytics")),
