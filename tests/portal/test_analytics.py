@@ -1,5 +1,6 @@
 """The analytics pages as a reader meets them: figures, sentences, files, and what is said when data lack."""
 
+import datetime
 import io
 import json
 import re
@@ -13,7 +14,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from tests.analytics.fleet import MIGRATED_MS, NOW, RESTARTED_MS, WITHOUT_MS, build, restarted, watch
-from tests.guarantee.facts import at, incident
+from tests.guarantee.facts import END, START, at, incident
 from tests.people import World
 from yoco.contracts.models import Contract
 from yoco.guarantee.analytics.selectors import TOPICS
@@ -298,3 +299,15 @@ def test_invented_incidents_are_labelled(reader: Client, world: World, at_now: N
     placements_refresh(incident_ids=[incident(world.contract, at(11), origin="synthetic").pk])
     for topic in ("", *TOPICS):
         assert "generated for demonstration" in text(reader, world, topic)
+
+
+def test_a_year_to_come_and_one_that_is_over(reader: Client, world: World) -> None:
+    for now, words in ((START - datetime.timedelta(days=9), "No failure so far."), (END, "is over; nothing is left")):
+        with time_machine.travel(now, tick=False):
+            reader.force_login(world.viewer)
+            for topic in ("", *TOPICS):
+                page = text(reader, world, topic)
+                clean(page)
+                if topic == "rates":
+                    assert words in page
+        build(world.contract)

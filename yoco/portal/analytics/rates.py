@@ -159,6 +159,8 @@ def forecast_words(forecast: Forecast) -> str:
         return _("Not enough data: no failure has counted yet.")
     if forecast.allowed is None:
         return _("This year has no guarantee.")
+    if forecast.chance_short is None:
+        return _("The guaranteed part of this year is over; nothing is left to forecast.")
     basis = (
         _("on the node-hours that the last four weeks let expect")
         if forecast.basis == "exposure"
@@ -169,11 +171,9 @@ def forecast_words(forecast: Forecast) -> str:
         "basis": basis,
         "allowed": number(max(0, forecast.allowed)),
     }
-    if forecast.chance_short is not None:
-        words += " " + _("Chance that the year ends short: %(chance)s.") % {
-            "chance": chance_words(forecast.chance_short)
-        }
-    return words
+    return f"{words} " + _("Chance that the year ends short: %(chance)s.") % {
+        "chance": chance_words(forecast.chance_short)
+    }
 
 
 def _weekly(table: Table) -> Figure | None:

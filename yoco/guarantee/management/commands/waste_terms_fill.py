@@ -29,5 +29,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{filled} incidents were split by term.")
 
     def _next(self, contract: uuid.UUID) -> list[int]:
-        rows = Placement.objects.filter(waste_terms__isnull=True, incident__contract=contract).order_by("started_at", "pk")
+        rows = Placement.objects.filter(waste_terms__isnull=True, incident__contract=contract).order_by(
+            "started_at", "pk"
+        )
         return list(rows.values_list("pk", flat=True)[:BATCH])
