@@ -1,6 +1,7 @@
 """The analytics pages as a reader meets them: figures, sentences, files, and what is said when data lack."""
 
 import datetime
+import html
 import io
 import json
 import re
@@ -311,3 +312,13 @@ def test_a_year_to_come_and_one_that_is_over(reader: Client, world: World) -> No
                 if topic == "rates":
                     assert words in page
         build(world.contract)
+
+
+def test_the_measured_rate_goes_on_to_the_scenarios(reader: Client, world: World, at_now: None) -> None:
+    assert "Calculate scenarios" not in text(reader, world, "rates")
+    build(world.contract)
+    found = re.search(r'href="(/scenarios/[^"]+)"', text(reader, world, "rates").split("Calculate scenarios")[0][-300:])
+    assert found is not None
+    page = reader.get(html.unescape(found[1])).content.decode()
+    # 256 nodes · 1.9531 per 1,000 node-days · 365 days
+    assert "182.5 failures a year stop 2,048 GPUs" in page

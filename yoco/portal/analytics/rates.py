@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -10,6 +11,7 @@ from yoco.core.templatetags.formats import day, duration, number
 from yoco.guarantee.analytics.rates import Forecast, YearRates
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
+from yoco.guarantee.scenarios import OWN
 from yoco.portal.analytics.exhibits import Exhibit, chance_words, hours_words, not_enough
 from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, figure, label, marks
 from yoco.portal.analytics.words import code_word
@@ -59,6 +61,21 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             _("For information. The verdict turns on the exact ratio alone."),
         ),
     ]
+
+
+def scenario_query(found: Analytics) -> str:
+    """The question for the scenario calculator at the measured rate, largest job and price; empty without a rate."""
+    rates = found.rates
+    if rates is None or not rates.rate.per_thousand_node_days or not rates.sizes:
+        return ""
+    price = found.scope.year.contract.price_per_gpu_hour
+    asked = {
+        "anchor": OWN,
+        "rate": f"{rates.rate.per_thousand_node_days:.4f}",
+        "gpus": rates.sizes[-1].gpus,
+        **({} if price is None else {"price": price}),
+    }
+    return f"?{urlencode(asked)}"
 
 
 def weekly_words(rates: YearRates) -> str:

@@ -111,13 +111,15 @@ def topic_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID,
         raise Http404
     year, years = years_in_url(request, contract_id, year_id)
     form, given = _given(request, topic)
-    exhibits = EXHIBITS[topic](year_analytics(year=year, topics=(topic,), given=given))
+    found = year_analytics(year=year, topics=(topic,), given=given)
+    exhibits = EXHIBITS[topic](found)
     asked = {name: request.GET[name] for name in form.fields if request.GET.get(name)} if form else {}
     context = {
         **_context(year, years, topic),
         "exhibits": exhibits,
         "has_figures": any(exhibit.figure for exhibit in exhibits),
         "form": form,
+        "scenario_query": rates.scenario_query(found),
         "given_query": f"?{urlencode(asked)}" if asked else "",
     }
     return render(request, "portal/analytics_topic.html", context)
