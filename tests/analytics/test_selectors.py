@@ -126,6 +126,20 @@ def test_goodput_and_badput_add_up_to_the_watched_time(year: ContractYear) -> No
     assert run.available == pytest.approx(1 - standing / fleet.total)
 
 
+def test_the_fleet_is_weighted_by_watched_gpu_time(year: ContractYear) -> None:
+    Run.objects.create(contract=year.contract, run_id="calm", gpus=GPUS, gpus_per_node=8)
+    watch(year.contract, "calm", 0, 3 * WATCHED_HOURS)  # only ten days have passed
+    goodput = analytics(year).goodput
+    assert goodput is not None
+    busy, calm = sorted(goodput.runs, key=lambda run: run.name == "calm")
+    assert calm.breakdown.goodput == calm.available == 1
+    assert calm.breakdown.total == busy.breakdown.total
+    assert busy.available is not None
+    assert goodput.fleet_share("available") == pytest.approx((1 + busy.available) / 2)
+    assert calm.linear == pytest.approx(1 / 1.025)
+    assert calm.best_interval_hours is None
+
+
 def test_where_it_hurts(year: ContractYear) -> None:
     found = analytics(year)
     hurts = found.hurts

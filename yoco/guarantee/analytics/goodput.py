@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal
 
 from django.db.models import Avg, Count, DurationField, ExpressionWrapper, F, Sum
 
@@ -108,6 +109,12 @@ class YearGoodput:
     assumptions: Assumptions
     unwatched: list[str]
     estimated: bool
+
+    def fleet_share(self, name: Literal["available", "renewal", "linear"]) -> float | None:
+        """A share of the whole fleet: the runs' shares, weighted by their watched GPU-time; None without any."""
+        told = [(getattr(run, name), run.breakdown.total) for run in self.runs if getattr(run, name) is not None]
+        total = sum(weight for _, weight in told)
+        return sum(share * weight for share, weight in told) / total if total else None
 
 
 def year_goodput(

@@ -7,7 +7,7 @@ from yoco.core.templatetags.formats import duration
 from yoco.guarantee.analytics.goodput import YearGoodput
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
-from yoco.portal.analytics.exhibits import Exhibit, share_words
+from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
 from yoco.portal.analytics.figures import PALETTE, Figure, figure, height_of, label, lying_bars, marks
 from yoco.portal.analytics.waste import _hours
 from yoco.portal.analytics.words import code_word
@@ -28,10 +28,7 @@ def exhibits(found: Analytics) -> list[Exhibit]:
         Exhibit(
             tables["runs"],
             _("Effective training time by workload"),
-            _(
-                "Goodput is measured; the two ETTR are what the formulas give for checkpoint restarts at the same "
-                "failure rate."
-            ),
+            ettr_words(goodput),
             _(
                 "Renewal form: Δ / [(1/λ + u + q)(e^λ(Δ+w) - 1)]. Linear form: (1 - λ(u + Δ/2)) / (1 + w/Δ). "
                 "Best interval: √(2w/λ)."
@@ -49,6 +46,22 @@ def goodput_words(goodput: YearGoodput) -> str:
         return _("Not enough data: no agent watched a workload whose GPUs are known.")
     words = _("%(share)s of the watched GPU-time moved training on.") % {"share": share_words(share)}
     return words + " " + _("Some times are estimated.") if goodput.estimated else words
+
+
+def ettr_words(goodput: YearGoodput) -> str:
+    """Goodput of the fleet beside what the formulas give."""
+    renewal, linear, available = (goodput.fleet_share(name) for name in ("renewal", "linear", "available"))
+    if goodput.fleet.goodput is None or renewal is None or linear is None or available is None:
+        return not_enough()
+    return _(
+        "All workloads: %(goodput)s measured, and %(available)s of the time not standing still; with checkpoint "
+        "restarts at the same failure rate the formulas give an ETTR of %(renewal)s (renewal) and %(linear)s (linear)."
+    ) % {
+        "goodput": share_words(goodput.fleet.goodput),
+        "available": share_words(available),
+        "renewal": share_words(renewal),
+        "linear": share_words(linear),
+    }
 
 
 def classes_note(goodput: YearGoodput) -> str:
