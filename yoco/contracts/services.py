@@ -310,16 +310,15 @@ def _year_guarantee(year: ContractYear) -> None:
 def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: User | None, reason: str) -> Contract:
     """Ends a contract before its term; its running year ends with it and has its verdict over that part.
 
-    Raises DomainError if the day lies before today, if a year that has begun would have no day, and if the day is not
-    earlier than the present end.
+    Raises DomainError if its last day would lie before today or its start, and if that is not earlier than now.
     """
     contract = _held(contract)
-    begun = contract.years.filter(starts_at__lte=timezone.now()).aggregate(last=Max("starts_on"))["last"]
-    earliest = max(_today(contract), (begun or contract.starts_on) + datetime.timedelta(days=1))
-    if not earliest <= ends_on < contract.ends_on:
+    # Today is always part of it: what happened this morning counts, and a year that begins today keeps a day.
+    first = max(_today(contract), contract.starts_on)
+    if not first < ends_on < contract.ends_on:
         raise DomainError(
-            _("A contract can end early on a day from %(first)s to %(day)s.")
-            % {"first": earliest.isoformat(), "day": contract.ends_on.isoformat()},
+            _("The last day of a contract that ends early lies on %(first)s or later, and before %(last)s.")
+            % {"first": first.isoformat(), "last": (contract.ends_on - datetime.timedelta(days=1)).isoformat()},
             code="bad_end",
         )
     before, contract.ends_on = contract.ends_on, ends_on
