@@ -236,8 +236,8 @@ def canonical_json(value: Any) -> bytes:
         raise Invalid(reason, path) from None
     if b"\\u0000" in text and (fault := _fault(value)):
         raise Invalid(*fault)
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and (path := _too_deep(value)):
-        raise Invalid(f"The JSON is nested more than {MAX_DEPTH} levels deep.", path)
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and (deep := _too_deep(value)):
+        raise Invalid(f"The JSON is nested more than {MAX_DEPTH} levels deep.", deep)
     return text
 
 
