@@ -255,7 +255,9 @@ def _project(
             changed.append(incident)
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
+    events = [incident.root_event_id for incident in incidents]
     moved = root_events_assign(contract=contract, incidents=incidents)
+    moved += [one for one, event in zip(incidents, events, strict=True) if one.root_event_id != event]
     rows_write(incidents, unique=("contract", "public_id"), update=tuple(UPSERT_FIELDS))
     outcome.incident_ids = {incident.pk for incident in (*changed, *moved)}
     outcome.incidents = {incident.pk: incident for incident in incidents}
