@@ -230,6 +230,17 @@ def test_a_contract_can_end_early_and_its_running_year_with_it(world: World) -> 
         services.contract_end_early(contract=contract, ends_on=D(2028, 1, 1), actor=None, reason="Later.")
 
 
+def test_a_contract_that_ends_early_keeps_no_year_beyond_its_end(world: World) -> None:
+    """On the first day of its second year only that day can still be the last."""
+    contract = make(world)
+    with time_machine.travel(datetime.datetime(2027, 9, 15, 8, tzinfo=datetime.UTC)):
+        with pytest.raises(DomainError) as refused:
+            services.contract_end_early(contract=contract, ends_on=D(2027, 9, 15), actor=None, reason="Today.")
+        assert refused.value.code == "bad_end"
+        services.contract_end_early(contract=contract, ends_on=D(2027, 9, 16), actor=None, reason="Tonight.")
+    assert spans(contract) == [(D(2026, 9, 15), D(2027, 9, 15)), (D(2027, 9, 15), D(2027, 9, 16))]
+
+
 def test_years_are_made_once(world: World) -> None:
     contract = make(world)
     before = list(contract.years.order_by("number").values())
@@ -277,6 +288,7 @@ def test_a_version_cannot_reach_back_into_a_year_that_has_begun(world: World) ->
         ({"credit_expiry": "date"}, "bad_terms"),
         ({"credit_expiry": "months"}, "bad_terms"),
         ({"credit_expiry_months": 12}, "bad_terms"),
+        ({"credit_expiry": "months", "credit_expiry_months": 96_000}, "bad_terms"),  # later than any date
     ],
 )
 def test_terms_have_only_the_values_that_they_list(world: World, fields: dict[str, Any], code: str) -> None:

@@ -239,6 +239,29 @@ def test_a_signature_changed_before_anything_is_posted_is_found(world: World, cl
     assert "audit log does not say so" in broken.reason
 
 
+@pytest.mark.parametrize("column", ["terms_id", "year_id"])
+def test_a_proposal_moved_to_better_terms_or_another_year_is_found(world: World, clock: object, column: str) -> None:
+    """Before it is issued no entry holds it: its own statement does."""
+    credit = make.proposed(world.year, make.terms_version(world.contract))
+    better = make.terms_version(world.contract, credit_rate_num=50)
+    elsewhere = world.stranger_contract.years.get()
+    value = {"terms_id": better.pk, "year_id": elsewhere.pk}[column]
+    assert ledger_verify().holds
+    tamper(f"UPDATE credits_credit SET {column} = %s WHERE id = %s", key(value), key(credit.pk))
+    reasons = [broken.reason for broken in ledger_verify().broken if broken.row == f"credit {credit.pk}"]
+    assert "its year or its terms are not those of its statement" in reasons
+
+
+def test_a_short_year_whose_credit_is_gone_is_found(world: World, clock: object) -> None:
+    row = incident(world.contract, **restart(at(1)))
+    placements_refresh(incident_ids=[row.pk])
+    years_close(as_of=make.NOW)
+    call_command("ledger_verify")
+    tamper("DELETE FROM credits_credit")
+    with pytest.raises(CommandError, match=f"contracts_contractyear {world.year.pk}: fell short"):
+        call_command("ledger_verify")
+
+
 def test_entries_of_version_1_still_verify_and_name_who_acted(
     world: World, clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -437,6 +437,18 @@ def test_years_closed_by_many_at_once_while_reports_arrive_are_closed_once() -> 
     assert statements_verify() == []
 
 
+def test_absurd_waste_does_not_keep_a_year_from_closing(world: World) -> None:
+    """Each report is within its limits, and twenty of them are more GPU-milliseconds than 64 bits hold."""
+    lost = {"run_id": "x", "gpus": 1_000_000, "lost_seconds": 1e9}
+    agent = AgentClient(world.key_text)
+    with time_machine.travel(AFTER, tick=False):
+        told = [report(seq=n, spare={"origin": "preempted", "preempted": lost}) for n in range(1, 21)]
+        assert agent.statuses(*told) == ["created"] * 20
+        assert float(year_report(year=world.year).waste.actual_gpu_seconds) > 2**63 / 1000
+        years_close(as_of=AFTER)
+    assert _statement(world).verdict == "met"
+
+
 def test_a_late_fact_that_changes_the_waste_alone_is_restated(world: World) -> None:
     """A report after the close says that a step takes longer: k of n stays, the frozen waste is no longer true."""
     told = report(progress__step_seconds=0.41)

@@ -64,7 +64,7 @@ def test_it_does_not_matter_which_arrives_first(agent: AgentClient, world: World
         {"step": 1201},
         {"step": None},
         {"at": after(100)},  # before the recovery was over
-        {"run_id": "another"},
+        {"run_id": "another", "boot_id": "0192f0a0-0000-7000-8000-000000000002"},
         {"run_ended": False},
     ],
 )
@@ -102,6 +102,13 @@ def test_a_later_run_under_the_same_name_takes_nothing_back(agent: AgentClient, 
     assert rule() == "run_complete"
     agent.reports(report(**{**LAST, "incident_id": Placement.objects.get().incident.public_id.hex, "seq": 2}))
     assert rule() == "run_complete"
+
+
+def test_an_end_that_its_own_boot_takes_back_proves_nothing(agent: AgentClient, world: World) -> None:  # noqa: F811
+    agent.reports(report(**LAST))
+    agent.missing(ended())
+    agent.missing(heartbeat(seq=1, step=1100, at=after(180)))
+    assert rule() == "lost_progress"
 
 
 def test_an_end_told_after_the_close_is_restated(agent: AgentClient, world: World) -> None:  # noqa: F811

@@ -37,6 +37,7 @@ TERMS_CHOICES = {
     for field in GuaranteeTerms._meta.concrete_fields
     if field.flatchoices
 }
+MOST_EXPIRY_MONTHS = 1200  # a century; dates end with the year 9999
 TERMS_FIELDS = [field.name for field in GuaranteeTerms._meta.concrete_fields if field.name not in TERMS_IDENTITY]
 
 
@@ -243,6 +244,11 @@ def _check_terms(terms: GuaranteeTerms) -> None:
     }
     if not complete[terms.credit_expiry]:
         raise DomainError(_("The expiry of credits needs exactly its own date or months."), code="bad_terms")
+    if (terms.credit_expiry_months or 0) > MOST_EXPIRY_MONTHS:
+        raise DomainError(
+            _("A credit expires at most %(months)s months after issue.") % {"months": MOST_EXPIRY_MONTHS},
+            code="bad_terms",
+        )
 
 
 @transaction.atomic
@@ -304,12 +310,15 @@ def _year_guarantee(year: ContractYear) -> None:
 def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: User | None, reason: str) -> Contract:
     """Ends a contract before its term; its running year ends with it and has its verdict over that part.
 
-    Raises DomainError if the day lies before today or is not earlier than the present end.
+    Raises DomainError if its last day would lie before today or its start, and if that is not earlier than now.
     """
     contract = _held(contract)
-    if not _today(contract) <= ends_on < contract.ends_on or ends_on <= contract.starts_on:
+    # Today is always part of it: what happened this morning counts, and a year that begins today keeps a day.
+    first = max(_today(contract), contract.starts_on)
+    if not first < ends_on < contract.ends_on:
         raise DomainError(
-            _("A contract can end early on a day from today to %(day)s.") % {"day": contract.ends_on.isoformat()},
+            _("The last day of a contract that ends early lies on %(first)s or later, and before %(last)s.")
+            % {"first": first.isoformat(), "last": (contract.ends_on - datetime.timedelta(days=1)).isoformat()},
             code="bad_end",
         )
     before, contract.ends_on = contract.ends_on, ends_on

@@ -28,7 +28,8 @@ def credits_faults(*, contract_id: uuid.UUID | None, statements: dict[str, str])
     grants: dict[str, list[StoredGrant]] = defaultdict(list)
     for grant in grants_stored(contract_id):
         grants[grant.credit].append(grant)
-    credits = Credit.objects.select_related("year", "terms", "amount_order").order_by("proposed_at", "id")
+    credits = Credit.objects.select_related("year", "terms", "amount_order", "statement").order_by("proposed_at", "id")
+    credits = credits.defer("statement__canonical", "statement__summary")
     if contract_id is not None:
         credits = credits.filter(year__contract_id=contract_id)
     unposted: list[Credit] = []
@@ -69,6 +70,8 @@ def _terms_faults(credit: Credit, statements: dict[str, str]) -> Iterator[str]:
     """A statement or terms that are not those it was proposed under."""
     if statements.get(str(credit.statement_id)) != credit.statement_sha256:
         yield "its statement is missing or has another hash"
+    elif (credit.year_id, credit.terms_id) != (credit.statement.year_id, credit.statement.terms_id):
+        yield "its year or its terms are not those of its statement"
     if credit.base != credit.terms.credit_base:
         yield "its base is not that of its terms"
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from yoco.accounts.models import Organisation
 from yoco.contracts.models import ExclusionReason, GuaranteeTerms
-from yoco.contracts.services import TERMS_FIELDS
+from yoco.contracts.services import MOST_EXPIRY_MONTHS, TERMS_FIELDS
 from yoco.contracts.words import SHARES, TERMS_LABELS
 from yoco.core.money import CURRENCIES
 
@@ -102,7 +102,7 @@ def _terms_field(name: str, fields: dict[str, Any]) -> forms.Field:
         unit = _("Days.") if name.endswith("_days") else _("Minutes.") if name.endswith("_minutes") else ""
         return forms.IntegerField(
             min_value=1 if name == "credit_expiry_months" else 0,
-            max_value=LARGEST_WINDOW,
+            max_value=MOST_EXPIRY_MONTHS if name == "credit_expiry_months" else LARGEST_WINDOW,
             required=name != "credit_expiry_months",
             help_text=windows.get(name, unit),
         )

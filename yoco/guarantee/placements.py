@@ -81,6 +81,7 @@ def placements_refresh(
         contracts, ordered = {held.contract.pk: held.contract}, list(incident_ids)
     else:
         contracts, ordered = _locked(sorted(set(incident_ids)))
+        held = None  # of several chunks, a later one meets what an earlier one has placed
     new = held.created if held is not None else frozenset()
     changed_years: set[uuid.UUID] = set()
     for start in range(0, len(ordered), CHUNK):

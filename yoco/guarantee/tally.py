@@ -8,7 +8,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db import connection
+from django.db.models import Count, F, Q, Sum
 
 from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.guarantee import statistics
@@ -39,6 +40,9 @@ def year_rules(year: ContractYear) -> tuple[Year, GuaranteeTerms | None]:
     return rules, next((terms for terms in versions if terms.version == version), None)
 
 
+HALF = 2**32
+
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """What one pass over a year's placements gives."""
@@ -62,9 +66,9 @@ def years_sums(*, terms: Mapping[uuid.UUID, Terms]) -> dict[uuid.UUID, Sums]:
         .values("year_id", "lead", "outcome", "kind", "without_loss")
         .annotate(
             n=Count("lead"),
-            actual=Sum("waste_actual_ms"),
-            counterfactual=Sum("waste_counterfactual_ms"),
-            potential=Sum("waste_potential_ms"),
+            **_parts("waste_actual_ms"),
+            **_parts("waste_counterfactual_ms"),
+            **_parts("waste_potential_ms"),
             estimates=Count("lead", filter=Q(waste_estimated=True)),
             synthetics=Count("lead", filter=Q(synthetic=True)),
         )
@@ -84,12 +88,26 @@ def _sums(rows: list[Any], terms: Terms) -> Sums:
     return Sums(
         tally=Tally(**counts),
         by_kind={kind: _kind_share(kind, rows, terms) for kind in Kind.values},
-        actual_ms=int(sum(row["actual"] for row in rows)),
-        counterfactual_ms=int(sum(row["counterfactual"] for row in rows)),
-        potential_ms=int(sum(row["potential"] for row in rows)),
+        actual_ms=_total(rows, "waste_actual_ms"),
+        counterfactual_ms=_total(rows, "waste_counterfactual_ms"),
+        potential_ms=_total(rows, "waste_potential_ms"),
         estimated=any(row["estimates"] for row in rows),
         synthetic=any(row["synthetics"] for row in rows),
     )
+
+
+def _parts(name: str) -> dict[str, Sum]:
+    """The sum of a column; on SQLite, where a sum beyond 64 bits is an error, the sums of its two halves.
+
+    Else a few absurd reports would keep their year from ever being closed.
+    """
+    if connection.vendor == "sqlite":
+        return {f"{name}_high": Sum(F(name) / HALF), f"{name}_low": Sum(F(name) % HALF)}
+    return {f"{name}_low": Sum(name)}
+
+
+def _total(rows: list[Any], name: str) -> int:
+    return sum(int(row.get(f"{name}_high", 0)) * HALF + int(row[f"{name}_low"]) for row in rows)
 
 
 def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:

@@ -5,7 +5,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
+
 from yoco.contracts.models import ContractYear, YearState
+from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Statement
 from yoco.guarantee.rules import commitment_met
 from yoco.guarantee.statements import canonical_json, sha256_of, terms_json
@@ -27,7 +30,7 @@ def statements_verify(
 ) -> list[BrokenStatement]:
     """Every broken statement of one contract or year, or of all, in the order of year and revision. Reads only."""
     statements = Statement.objects.select_related("terms").order_by("year__contract", "year__number", "revision")
-    years = ContractYear.objects.filter(state=YearState.CLOSED, guaranteed_from__isnull=False, statements=None)
+    years = ContractYear.objects.filter(state=YearState.CLOSED, guaranteed_from__isnull=False)
     if contract_id is not None:
         statements = statements.filter(year__contract=contract_id)
         years = years.filter(contract=contract_id)
@@ -35,7 +38,11 @@ def statements_verify(
         statements, years = statements.filter(year=year_id), years.filter(pk=year_id)
     broken = [
         BrokenStatement(f"contracts_contractyear {pk}", "is closed without a statement")
-        for pk in years.order_by("pk").values_list("pk", flat=True)
+        for pk in years.filter(statements=None).order_by("pk").values_list("pk", flat=True)
+    ]
+    broken += [
+        BrokenStatement(f"contracts_contractyear {pk}", "fell short by its latest statement and has no live credit")
+        for pk in _uncredited(years)
     ]
     previous: Statement | None = None
     for statement in statements.iterator(chunk_size=50):
@@ -49,6 +56,14 @@ def statements_verify(
         ]
         previous = statement
     return broken
+
+
+def _uncredited(years: QuerySet[ContractYear]) -> QuerySet[ContractYear, uuid.UUID]:
+    """The years of which the latest statement says `short` although no credit stands."""
+    latest = Statement.objects.filter(year=OuterRef("pk")).order_by("-revision").values("verdict")[:1]
+    live = Credit.objects.filter(year=OuterRef("pk")).exclude(state=CreditState.REVERSED)
+    short = years.annotate(latest=Subquery(latest)).filter(~Exists(live), latest="short")
+    return short.order_by("pk").values_list("pk", flat=True)
 
 
 def _faults(statement: Statement, before: Statement | None) -> Iterator[str]:

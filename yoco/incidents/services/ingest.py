@@ -131,6 +131,7 @@ def _store(
 ) -> None:
     contract = outcome.contract
     assert contract is not None
+    drafts = _free_of_silences(contract, drafts, results)
     stored = list(
         RawReport.objects.filter(contract=contract)
         .filter(
@@ -176,6 +177,24 @@ def _store(
     outcome.incident_ids |= silences_explain(
         contract=contract, incidents=incidents, boots=boots, at=received_at, silences=silences
     )
+
+
+def _free_of_silences(contract: Contract, drafts: list[_Draft], results: list[ReportResult | None]) -> list[_Draft]:
+    """Refuses reports under the id of a silence: they would overwrite it, where a failure told of only explains it."""
+    derived = {draft.report.incident_id for draft in drafts if draft.report.incident_id.version == 5}
+    if not derived:
+        return drafts
+    silences = Incident.objects.filter(contract=contract, public_id__in=derived, origin=Origin.SILENCE)
+    taken = set(silences.values_list("public_id", flat=True))
+    for draft in drafts:
+        if draft.report.incident_id in taken:
+            results[draft.index] = ReportResult(
+                id=str(draft.report.id),
+                status="invalid",
+                reason="The service gave this id to a silence. Tell of the failure under an id of its own.",
+                path="$.incident_id",
+            )
+    return [draft for draft in drafts if draft.report.incident_id not in taken]
 
 
 def _compare(
@@ -236,7 +255,9 @@ def _project(
             changed.append(incident)
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
+    events = [incident.root_event_id for incident in incidents]
     moved = root_events_assign(contract=contract, incidents=incidents)
+    moved += [one for one, event in zip(incidents, events, strict=True) if one.root_event_id != event]
     rows_write(incidents, unique=("contract", "public_id"), update=tuple(UPSERT_FIELDS))
     outcome.incident_ids = {incident.pk for incident in (*changed, *moved)}
     outcome.incidents = {incident.pk: incident for incident in incidents}
