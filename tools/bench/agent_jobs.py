@@ -93,7 +93,7 @@ class StepLog:
 
 
 class Job:
-    """Some processes that run `agent_scripts/train.py` and log to one folder. Ended, whatever happens, with the block."""
+    """Some processes that run `agent_scripts/train.py` and log to one folder. They end with the block."""
 
     def __init__(self, folder: Path, model: Model) -> None:
         folder.mkdir(parents=True)

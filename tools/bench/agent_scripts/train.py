@@ -101,10 +101,10 @@ class Training:
     def wait_at_gate(self, step: int) -> None:
         """With --gate: go on while the number in the file is above `step`."""
         gate: Path | None = self._options.gate
-        if gate is None or int(gate.read_text() or 0) > step:
+        if gate is None or _number(gate) > step:
             return
         self._log.write("gate", step)
-        while int(gate.read_text() or 0) <= step:
+        while _number(gate) <= step:
             time.sleep(0.002)
 
     def fill(self, rank: int) -> None:
@@ -112,6 +112,11 @@ class Training:
         if self._options.ballast and rank == self._options.ballast_rank and self._ballast is None:
             self._ballast = torch.empty(int(self._options.ballast * 2**30), dtype=torch.uint8).fill_(1)
             self._log.write("filled", 0)
+
+
+def _number(path: Path) -> int:
+    """0 if the file is not there or is being written."""
+    return int(path.read_text() or 0) if path.exists() else 0
 
 
 def make_model(options: argparse.Namespace) -> nn.Module:
