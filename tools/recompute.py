@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 Json = dict[str, Any]
@@ -118,9 +119,11 @@ def not_migrated(facts: Json) -> bool:
         return True
     if any(facts[name] is None for name in PHASES):
         return True
-    order = [facts[n] for n in ("started_at", "detected_at", "state_moved_at", "state_verified_at", "resumed_at")]
-    late = max(facts["quiesced_at"], facts["spare_ready_at"]) > facts["resumed_at"]
-    return order != sorted(order) or late
+    chains = (
+        ("started_at", "detected_at", "spare_ready_at", "state_moved_at", "state_verified_at", "resumed_at"),
+        ("detected_at", "quiesced_at", "state_verified_at"),
+    )
+    return any(facts[before] > facts[after] for chain in chains for before, after in pairwise(chain))
 
 
 CONDITIONS = [

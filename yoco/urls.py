@@ -8,3 +8,8 @@ urlpatterns = [
     path("desk/", include("yoco.desk.urls")),
     path("", include("yoco.portal.urls")),
 ]
+
+handler400 = "yoco.api.errors.bad_request"
+handler403 = "yoco.api.errors.permission_denied"
+handler404 = "yoco.api.errors.page_not_found"
+handler500 = "yoco.api.errors.server_error"

@@ -148,7 +148,7 @@ def test_what_nobody_confirms_is_removed_after_a_day(desk: Client, scene: Scene)
         (OUTAGES, {**CSV, "columns": "run_id"}, "Each line takes NAME=VALUE, not “run_id”."),
         (OUTAGES, {**CSV, "time_zone": "Mars/Olympus"}, "Select a valid choice."),
         (KERNEL, {"format": "dmesg"}, "A kernel log does not know the workload"),
-        (SACCT, {"format": "sacct", "boot_time": "yesterday"}, "takes ISO 8601 with an offset"),
+        (SACCT, {"format": "sacct", "boot_time": "yesterday"}, "written in ISO 8601 with an offset"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(
@@ -194,3 +194,18 @@ def test_the_pages_take_few_queries(
     for url in (preview, reverse("desk:import", args=[scene.contract.pk])):
         with django_assert_max_num_queries(QUERIES_PER_PAGE):
             assert desk.get(url).status_code == 200
+
+
+def test_the_reasons_are_in_the_readers_language_and_fit_the_page(desk: Client, scene: Scene) -> None:
+    upload(desk, scene, OUTAGES.replace("2027-10-02 10:00", "2027-03-28 02:30"), **CSV, fold="")
+    page = text_of(desk, reverse("desk:import_file", args=[ImportFile.objects.get().pk]), "es")
+    assert "3 2027-10-31 02:30 ocurrió dos veces en Europe/Madrid: el reloj se atrasó." in page
+    assert "2027-03-28 02:30 no existe en Europe/Madrid: el reloj se adelantó." in page
+    assert "--" not in page
+    scene.world.account_manager.language = "es"
+    scene.world.account_manager.save(update_fields=["language"])
+    answer = upload(desk, scene, KERNEL, format="dmesg")
+    assert "no conoce la carga de trabajo" in answer.content.decode()
+    upload(desk, scene, SACCT, format="sacct", time_zone="UTC")
+    page = text_of(desk, reverse("desk:import_file", args=[ImportFile.objects.first().pk]), "es")
+    assert "pasos de trabajos" in page

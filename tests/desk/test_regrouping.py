@@ -9,11 +9,12 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
+from tests.desk.test_credits import sign_in
 from tests.portal.scene import Scene, accept, report
 from tests.portal.test_pages import QUERIES_PER_PAGE, text_of
 from yoco.core.models import AuditEntry
 from yoco.guarantee.tally import year_rules, years_tally
-from yoco.incidents.models import Incident, Regrouping
+from yoco.incidents.models import Incident, Regrouping, RegroupingProposal
 
 REASON = "One power feed failed under both."
 
@@ -32,7 +33,7 @@ def neighbour(scene: Scene) -> Incident:
 
 @pytest.fixture
 def desk(client: Client, scene: Scene) -> Client:
-    client.force_login(scene.world.account_manager)
+    sign_in(client, scene.world.account_manager)
     return client
 
 
@@ -75,7 +76,7 @@ def test_two_incidents_become_one_event_and_count_once(desk: Client, scene: Scen
 def test_the_customer_sees_the_other_reports_and_the_reason(desk: Client, scene: Scene, neighbour: Incident) -> None:
     desk.force_login(scene.world.owner)
     assert "One event" not in page_of(desk, scene.without_loss)
-    desk.force_login(scene.world.account_manager)
+    sign_in(desk, scene.world.account_manager)
     merge(desk, scene, neighbour)
     desk.force_login(scene.world.owner)
     for incident in (scene.without_loss, neighbour):
@@ -104,7 +105,10 @@ def test_a_split_and_its_reversal(desk: Client, scene: Scene, neighbour: Inciden
     merge(desk, scene, neighbour)
     assert "Split from its root event" in page_of(desk, neighbour)
     assert desk.post(url("split", neighbour), {"decision": "split", "note": "Another feed."}).status_code == 302
+    assert counted(scene) == before - 1  # Two resolved instead of one: it waits.
+    decide(desk, scene, "accept")
     assert counted(scene) == before
+    sign_in(desk, scene.world.account_manager)
     for incident in (neighbour, scene.without_loss):
         answer = desk.post(url("revert", incident), {"decision": "revert", "note": "The rules were right."})
         assert answer.status_code == 302
@@ -113,6 +117,52 @@ def test_a_split_and_its_reversal(desk: Client, scene: Scene, neighbour: Inciden
     page = page_of(desk, neighbour)
     assert "Left to the rules again" in page
     assert "Let the rules group it again" not in page
+
+
+def decide(client: Client, scene: Scene, decision: str) -> None:
+    """The second account manager decides the proposal that waits."""
+    sign_in(client, scene.world.second_account_manager)
+    address = reverse("desk:regrouping", args=[RegroupingProposal.objects.get(state="pending").pk])
+    assert client.post(address, {"decision": decision, "note": "Looked at it."}).status_code == 302
+
+
+def test_failures_become_one_only_with_a_second_person(desk: Client, scene: Scene) -> None:
+    body = report(
+        scene.rolled_back.started_at + datetime.timedelta(minutes=40),
+        where={"node": "node-901", "rank": 901},
+        agent_id="agent-901",
+        resolution="abandoned",
+    )
+    accept(scene.contract, [body])
+    other = Incident.objects.get(public_id=uuid.UUID(body["incident_id"]))
+    before = counted(scene)
+    fields = {"events": [str(other.root_event_id)], "note": REASON, "decision": "merge"}
+    answer = desk.post(url("merge", scene.rolled_back), fields, follow=True)
+    assert "It waits for a second person." in answer.content.decode()
+    assert counted(scene) == before
+    proposal = RegroupingProposal.objects.get()
+    address = reverse("desk:regrouping", args=[proposal.pk])
+
+    # Its proposer can only take it back; the customer sees it at once, and no button.
+    assert "Take it back" in text_of(desk, address)
+    assert "Accept the regrouping" not in text_of(desk, address)
+    assert desk.post(address, {"decision": "accept", "note": "Mine."}).status_code == 200
+    desk.force_login(scene.world.owner)
+    page = page_of(desk, other)
+    assert REASON in page
+    assert "Regroupings that need two people" in page
+    assert "Decide" not in page
+
+    # Without the password given again nobody decides.
+    desk.force_login(scene.world.second_account_manager)
+    assert desk.post(address, {"decision": "accept", "note": "So it was."}).status_code == 302
+    assert counted(scene) == before
+    sign_in(desk, scene.world.second_account_manager)
+    assert "Regroupings to decide" in text_of(desk, reverse("desk:portfolio"))
+    assert f"{before - 1}" in text_of(desk, address)
+    decide(desk, scene, "accept")
+    assert counted(scene) == before - 1
+    assert str(scene.world.second_account_manager) in page_of(desk, other)
 
 
 def test_it_refuses_without_a_choice_a_reason_or_a_move(desk: Client, scene: Scene, neighbour: Incident) -> None:
@@ -127,7 +177,7 @@ def test_it_refuses_without_a_choice_a_reason_or_a_move(desk: Client, scene: Sce
 
 def test_customers_regroup_nothing(client: Client, scene: Scene, neighbour: Incident) -> None:
     for person in (scene.world.owner, scene.world.stranger):
-        client.force_login(person)
+        sign_in(client, person)
         assert merge(client, scene, neighbour) == 404
         for step in ("split", "revert"):
             assert client.post(url(step, neighbour), {"decision": step, "note": "Mine."}).status_code == 404

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from tests.ingest.conftest import AgentClient
 from tests.ingest.reports import DETECTED, after, report
+from tests.people import World
+from yoco.contracts.models import GuaranteeTerms
+from yoco.guarantee.selectors import year_export
 from yoco.incidents.grouping import Member, group
 from yoco.incidents.models import Incident, RootEvent
 
@@ -45,11 +48,30 @@ def test_one_node_within_the_window_is_one_event() -> None:
 def test_a_planned_move_is_never_part_of_a_failure() -> None:
     assert sets(member(1, 0, kind="planned"), member(2, 10)) == {frozenset({1}), frozenset({2})}
 
+    name = uuid.uuid4()
+    assert sets(member(1, 0, kind="planned", named=name), member(2, 10, named=name, node="b")) == {
+        frozenset({1}),
+        frozenset({2}),
+    }
+    # A planned move between two failures does not make them one either.
+    assert len(sets(member(1, 0), member(2, 50, kind="planned"), member(3, 100))) == 3
 
-def test_a_name_joins_across_nodes_and_keeps_other_names_apart() -> None:
+
+def test_what_was_to_be_prevented_belongs_with_the_failure_of_its_node() -> None:
+    assert sets(member(1, 0, kind="preventive"), member(2, 10)) == {frozenset({1, 2})}
+
+
+def test_the_window_is_the_earlier_ones() -> None:
+    wide = datetime.timedelta(seconds=300)
+    assert sets(member(1, 0, window=wide), member(2, 200)) == {frozenset({1, 2})}
+    assert sets(member(1, 0), member(2, 200, window=wide)) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0, window=wide), member(2, 100), member(3, 290)) == {frozenset({1, 2, 3})}
+
+
+def test_a_name_joins_across_nodes_and_keeps_nothing_apart() -> None:
     one, two = uuid.uuid4(), uuid.uuid4()
     assert sets(member(1, 0, named=one), member(2, 60, named=one, node="b")) == {frozenset({1, 2})}
-    assert sets(member(1, 0, named=one), member(2, 10, named=two)) == {frozenset({1}), frozenset({2})}
+    assert sets(member(1, 0, named=one), member(2, 10, named=two)) == {frozenset({1, 2})}
     assert sets(member(1, 0, named=one), member(2, 10), member(3, 70)) == {frozenset({1, 2, 3})}
 
 
@@ -84,22 +106,23 @@ NAMES = [None, None, uuid.UUID(int=1), uuid.UUID(int=2)]
 @given(
     st.lists(
         st.builds(
-            lambda second, node, name, kind: (second, node, name, kind),
+            lambda second, node, name, kind, window: (second, node, name, kind, window),
             st.integers(0, 400),
             st.sampled_from(["", "a", "b"]),
             st.sampled_from(NAMES),
-            st.sampled_from(["unplanned", "planned"]),
+            st.sampled_from(["unplanned", "preventive", "planned"]),
+            st.sampled_from([30, 60, 150]),
         ),
         max_size=25,
     ),
     st.randoms(use_true_random=False),
 )
 def test_groups_depend_on_the_set_and_are_the_connected_parts(
-    rows: list[tuple[int, str, uuid.UUID | None, str]], shuffler: random.Random
+    rows: list[tuple[int, str, uuid.UUID | None, str, int]], shuffler: random.Random
 ) -> None:
     members = [
-        member(number, second, node=node, named=name, kind=kind)
-        for number, (second, node, name, kind) in enumerate(rows, start=1)
+        member(number, second, node=node, named=name, kind=kind, window=datetime.timedelta(seconds=window))
+        for number, (second, node, name, kind, window) in enumerate(rows, start=1)
     ]
     found = group(members, contract_id=CONTRACT)
     shuffled = list(members)
@@ -110,11 +133,13 @@ def test_groups_depend_on_the_set_and_are_the_connected_parts(
     part = {one.id: {one.id} for one in members}
     for one in members:
         for other in members:
-            within = abs(one.started_at - other.started_at) <= WINDOW
-            same_name = within and one.named is not None and one.named == other.named
-            apart = one.named is not None and other.named is not None and one.named != other.named
-            near = one.node != "" and (one.kind, one.node) == (other.kind, other.node) and within and not apart
-            if (same_name or near) and part[one.id] is not part[other.id]:
+            if (one.started_at, one.id) >= (other.started_at, other.id):
+                continue
+            within = other.started_at - one.started_at <= one.window
+            alike = (one.kind == "planned") == (other.kind == "planned")
+            same_name = one.named is not None and one.named == other.named
+            same_node = one.node != "" and one.node == other.node
+            if within and alike and (same_name or same_node) and part[one.id] is not part[other.id]:
                 part[one.id] |= part[other.id]
                 for each in part[other.id]:
                     part[each] = part[one.id]
@@ -205,3 +230,24 @@ def test_a_name_that_comes_again_after_the_window_is_another_root_event(agent: A
     # A root event with two names bears the lesser of them.
     assert agent.statuses(at(-920, 4, other), at(-100, 5, other)) == ["created", "created"]
     assert names() == [name, None, other]
+
+
+def test_naming_one_nodes_failures_apart_does_not_count_them_apart(agent: AgentClient) -> None:
+    bodies = [
+        report(seq=seq, where__rank=seq, root_event_id=str(uuid.uuid4()), kind=kind, phases__started_at=after(-seq))
+        for seq, kind in enumerate(["unplanned", "preventive", "unplanned"], start=1)
+    ]
+    agent.reports(*bodies)
+    assert RootEvent.objects.exclude(incidents=None).distinct().count() == 1
+
+
+def test_the_window_is_that_of_the_contract_year(agent: AgentClient, world: World) -> None:
+    """A version that takes effect during a year governs from the next year on, whatever the day says."""
+    wider = {"effective_on": datetime.date(2026, 10, 1), "root_event_window_s": 3600}
+    GuaranteeTerms.objects.create(contract=world.contract, version=2, **wider)
+    for second in (0, 200):
+        body = report(seq=1 + second, phases={"started_at": after(second)}, sent_at=after(300), resolution="abandoned")
+        assert agent.statuses(body) == ["created"]
+    assert RootEvent.objects.exclude(incidents=None).distinct().count() == 2
+    terms = year_export(year=world.year)["years"][0]["terms"]
+    assert terms["root_event_window_s"] == 60

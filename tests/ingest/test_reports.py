@@ -89,7 +89,7 @@ def test_detection_then_resolution_is_one_incident_in_any_order(agent: AgentClie
             seq=2,
             type="incident.amended",
             sent_at=after(50),
-            trigger={"signal": "xid", "xid": 95, "detail": {"lines": 9}},
+            trigger={"signal": "process_exit", "xid": 95, "detail": {"lines": 9, "how": "SIGKILL"}},
         ),
         report(incident_id=incident_id, seq=3, workload__gpus=1024),
     ]
@@ -104,7 +104,8 @@ def test_detection_then_resolution_is_one_incident_in_any_order(agent: AgentClie
         outcome.pop("public_id")
         outcome.pop("root_event_id")
     assert all(outcome == outcomes[0] for outcome in outcomes)
-    assert (outcomes[0]["gpus"], outcomes[0]["xid"], outcomes[0]["state"]) == (2048, 95, "resolved")
+    assert (outcomes[0]["gpus"], outcomes[0]["xid"], outcomes[0]["state"]) == (2048, 79, "resolved")
+    assert (outcomes[0]["signal"], outcomes[0]["trigger_detail"]) == ("process_exit", {"lines": 3, "how": "SIGKILL"})
 
 
 def test_a_report_without_a_field_erases_nothing(agent: AgentClient) -> None:

@@ -1,12 +1,16 @@
 """What was never told: silent runs and gaps become unaccounted until a true report fills them."""
 
 import datetime
+import itertools
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.db import transaction
 
 from tests.ingest.conftest import NOW, AgentClient
-from tests.ingest.reports import after, detected, heartbeat, report
+from tests.ingest.reports import DETECTED, after, detected, heartbeat, report
 from tests.people import World
 from yoco.contracts.models import GuaranteeTerms
 from yoco.guarantee.intake import silences_account
@@ -44,12 +48,12 @@ def test_a_silent_run_becomes_unaccounted_once(beating: AgentClient, world: Worl
     assert len(silences()) == 1
 
 
-def test_the_window_is_the_terms(beating: AgentClient, world: World, now) -> None:
-    GuaranteeTerms.objects.create(
-        contract=world.contract, version=2, effective_on=datetime.date(2026, 10, 1), silence_window_minutes=10
-    )
-    assert sweep(now, 9) == {}
-    assert sweep(now, 11) == {world.contract.pk: 1}
+def test_the_window_is_that_of_the_contract_year(beating: AgentClient, world: World, now) -> None:
+    """A version that takes effect during a year governs from the next year on."""
+    shorter = {"effective_on": datetime.date(2026, 10, 1), "silence_window_minutes": 10}
+    GuaranteeTerms.objects.create(contract=world.contract, version=2, **shorter)
+    assert sweep(now, 59) == {}
+    assert sweep(now, 61) == {world.contract.pk: 1}
 
 
 def test_a_run_that_said_it_ended_is_not_silent(beating: AgentClient, now) -> None:
@@ -105,10 +109,175 @@ def test_an_unrelated_run_explains_nothing(beating: AgentClient, now) -> None:
     assert silences()[0].state == "open"
 
 
-def test_an_incident_still_open_accounts_for_the_silence(beating: AgentClient, now) -> None:
-    beating.reports(detected())
-    assert sweep(now, 61) == {}
+def failure(minute: float, **changes: Any) -> dict[str, Any]:
+    """A failure told of at `minute` after the first sign of life, and not over."""
+    moment = NOW + minute * MINUTE
+    body = detected(sent_at=(moment + MINUTE / 60).isoformat(), **changes)
+    return {**body, "phases": {"started_at": moment.isoformat()}}
+
+
+def test_a_failure_still_open_accounts_for_the_silence(beating: AgentClient, now) -> None:
+    now.move_to(NOW + 2 * MINUTE)
+    beating.reports(failure(1))
+    assert sweep(now, 70) == {}
+    assert sweep(now, 700) == {}
     assert silences() == []
+
+
+def test_a_failure_open_for_long_covers_only_a_run_that_stands(beating: AgentClient, now) -> None:
+    now.move_to(NOW + 2 * MINUTE)
+    beating.reports(failure(1))
+    for minute, step in ((20, 1200), (40, 1200)):
+        now.move_to(NOW + minute * MINUTE)
+        beating.missing(heartbeat(at=(NOW + minute * MINUTE).isoformat(), seq=1, step=step))
+    assert sweep(now, 101) == {}
+    now.move_to(NOW + 110 * MINUTE)
+    beating.missing(heartbeat(at=(NOW + 110 * MINUTE).isoformat(), seq=1, step=1300))
+    sweep(now, 171)
+    (silence,) = silences()
+    assert silence.placement.outcome == "unaccounted"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "planned", "trigger": {"signal": "operator"}},
+        {"kind": "preventive", "trigger": {"signal": "thermal", "detail": {"c": 97}}},
+    ],
+)
+def test_an_open_move_hides_no_silence(beating: AgentClient, now, changes: dict[str, Any]) -> None:
+    now.move_to(NOW + 2 * MINUTE)
+    beating.reports(failure(1, **changes))
+    sweep(now, 70)
+    (silence,) = silences()
+    assert (silence.state, silence.placement.outcome) == ("open", "unaccounted")
+    # Nor does it explain one that is noted already.
+    beating.reports(failure(2, seq=2, **changes))
+    assert silences()[0].state == "open"
+    # The true report does: what was to be a move has become a failure. It counts, and it counts once.
+    told = failure(1.5, seq=3, resolution="abandoned")
+    beating.reports({**told, "type": "incident.resolved"})
+    (silence,) = silences()
+    assert (silence.state, silence.placement.outcome) == ("resolved", "not_counted")
+    assert str(silence.explained_by.public_id) == told["incident_id"]
+    assert silence.explained_by.placement.outcome == "not_resolved"
+
+
+def test_a_failure_of_another_run_covers_nothing(beating: AgentClient, now) -> None:
+    now.move_to(NOW + 2 * MINUTE)
+    workload = {**report()["workload"], "run_id": "another"}
+    beating.reports(failure(1, workload=workload, boot_id=str(uuid.uuid4()), agent_id="another"))
+    sweep(now, 70)
+    assert "pretraining-7" in [silence.run.run_id for silence in silences()]
+
+
+def test_a_failure_that_is_over_hides_no_later_silence(beating: AgentClient, now) -> None:
+    """Recovered in four minutes, then lost for good a moment later: the second is another failure."""
+    body = report(seq=1)
+    shift = NOW + MINUTE - DETECTED
+    body["phases"] = {
+        name: (datetime.datetime.fromisoformat(at) + shift).isoformat() for name, at in body["phases"].items()
+    }
+    body["sent_at"] = (NOW + 4 * MINUTE).isoformat()
+    now.move_to(NOW + 5 * MINUTE)
+    assert beating.statuses(body) == ["created"]
+    sweep(now, 70)
+    (silence,) = silences()
+    assert silence.started_at == NOW + 4 * MINUTE
+
+
+def test_a_silence_after_one_that_a_failure_covered_is_noted(beating: AgentClient, now) -> None:
+    """The operators say the run went on; nothing was heard of it since."""
+    now.move_to(NOW + 2 * MINUTE)
+    elsewhere = {"boot_id": str(uuid.uuid4()), "agent_id": "operators"}
+    told = failure(1, **elsewhere)
+    beating.reports(told)
+    assert sweep(now, 70) == {}
+    resumed = {"started_at": (NOW + MINUTE).isoformat(), "resumed_at": (NOW + 30 * MINUTE).isoformat()}
+    over = {**told, "id": str(uuid.uuid4()), "type": "incident.resolved", "seq": 2, "phases": resumed}
+    beating.reports(over)
+    beating.missing(heartbeat(at=(NOW + 20 * MINUTE).isoformat(), seq=2, run_ended=True, **elsewhere))
+    assert sweep(now, 85) == {}
+    sweep(now, 91)
+    (silence,) = silences()
+    assert silence.started_at == NOW + 30 * MINUTE
+
+
+@pytest.mark.parametrize("step", [None, 1199])
+def test_a_bare_end_explains_no_silence(beating: AgentClient, now, step: int | None) -> None:
+    sweep(now, 61)
+    now.move_to(NOW + 70 * MINUTE)
+    beating.missing(heartbeat(at=(NOW + 70 * MINUTE).isoformat(), run_ended=True, step=step))
+    assert silences()[0].state == "open"
+    now.move_to(NOW + 80 * MINUTE)
+    beating.missing(heartbeat(at=(NOW + 80 * MINUTE).isoformat(), run_ended=True, step=1200))
+    assert silences()[0].state == "resolved"
+
+
+@pytest.mark.parametrize("step", [None, 1199])
+def test_a_bare_end_is_no_end(beating: AgentClient, now, step: int | None) -> None:
+    beating.missing(heartbeat(at=(NOW + MINUTE / 60).isoformat(), run_ended=True, step=step))
+    sweep(now, 61)
+    assert [silence.placement.outcome for silence in silences()] == ["unaccounted"]
+
+
+def test_a_run_heard_at_an_earlier_step_was_lost(beating: AgentClient, now) -> None:
+    sweep(now, 61)
+    now.move_to(NOW + 70 * MINUTE)
+    beating.missing(heartbeat(at=(NOW + 70 * MINUTE).isoformat(), step=1000))
+    assert silences()[0].state == "open"
+
+
+def test_a_run_that_never_told_a_step_is_heard_by_any_heartbeat(agent: AgentClient, now) -> None:
+    agent.missing(heartbeat(at=NOW.isoformat(), step=None))
+    sweep(now, 61)
+    assert silences()[0].state == "open"
+    now.move_to(NOW + 70 * MINUTE)
+    agent.missing(heartbeat(at=(NOW + 70 * MINUTE).isoformat(), step=None, run_ended=True))
+    assert silences()[0].state == "resolved"
+
+
+def test_an_end_leaves_open_incidents_open(beating: AgentClient, now) -> None:
+    now.move_to(NOW + 2 * MINUTE)
+    beating.reports(failure(1))
+    beating.missing(heartbeat(at=(NOW + 2 * MINUTE).isoformat(), seq=1, step=1300, run_ended=True))
+    incident = Incident.objects.get(origin="agent")
+    assert (incident.state, incident.placement.outcome) == ("open", "pending")
+
+
+def test_a_second_run_of_the_same_boot_is_watched(beating: AgentClient, now) -> None:
+    beating.missing(heartbeat(at=NOW.isoformat(), run_ended=True))
+    now.move_to(NOW + MINUTE)
+    beating.missing(heartbeat(at=(NOW + MINUTE).isoformat(), run_id="second", step=1))
+    sweep(now, 70)
+    assert [silence.run.run_id for silence in silences()] == ["second"]
+
+
+def test_silences_are_the_same_in_any_order(world: World, agent: AgentClient, now) -> None:
+    """Heartbeats, a failure with its later word, and an end, in every order before and after the sweep."""
+    now.move_to(NOW + 61 * MINUTE)
+    first = failure(1)
+    over = {**first, "id": str(uuid.uuid4()), "type": "incident.resolved", "seq": 2, "resolution": "abandoned"}
+    steps: list[Callable[[], object]] = [
+        lambda: agent.missing(heartbeat(at=NOW.isoformat(), seq=0)),
+        lambda: agent.reports(first),
+        lambda: agent.reports(over),
+        lambda: silences_account(as_of=NOW + 65 * MINUTE),
+    ]
+    seen = set()
+    for order in itertools.permutations(steps):
+        with transaction.atomic():
+            for step in (*order, steps[-1]):
+                step()
+            seen.add(
+                tuple(
+                    Incident.objects.exclude(placement__outcome="not_counted")
+                    .order_by("origin")
+                    .values_list("origin", "placement__outcome", "placement__lead")
+                )
+            )
+            transaction.set_rollback(True)
+    assert seen == {(("agent", "not_resolved", True),)}
 
 
 def test_several_boots_of_one_run_are_one_silence(beating: AgentClient, now) -> None:
@@ -125,7 +294,7 @@ def test_several_boots_of_one_run_are_one_silence(beating: AgentClient, now) -> 
 
 def test_a_gap_that_never_fills_becomes_unaccounted_and_filling_explains_it(agent: AgentClient, now) -> None:
     agent.reports(report(seq=1), report(seq=4))
-    agent.missing(heartbeat(seq=4, at=NOW.isoformat(), run_ended=True))
+    agent.missing(heartbeat(seq=4, step=1201, at=NOW.isoformat(), run_ended=True))
     assert sweep(now, 1) == {}
     assert sweep(now, 60) == {}
     assert sweep(now, 61) != {}

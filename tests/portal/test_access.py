@@ -10,7 +10,8 @@ from tests.portal.scene import Scene
 from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.uploads import import_file_keep
-from yoco.incidents.models import Dispute, Exclusion
+from yoco.incidents.models import Dispute, Exclusion, RegroupingProposal
+from yoco.incidents.services import regrouping_propose
 
 PEOPLE = ["owner", "team_mate", "viewer", "stranger", "anonymous", "account_manager"]
 LOGIN = 302  # anonymous people are sent to sign in
@@ -62,6 +63,12 @@ def some_exclusion(scene: Scene) -> Exclusion:
     )
 
 
+def some_regrouping(scene: Scene) -> RegroupingProposal:
+    return RegroupingProposal.objects.first() or regrouping_propose(
+        action="split", incidents=[scene.rolled_back], reason="Another feed.", actor=scene.world.account_manager
+    )
+
+
 def some_dispute(scene: Scene) -> Dispute:
     return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
 
@@ -102,9 +109,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "desk:import_file": (import_file, DESK),
     "desk:import_rejects": (import_file, DESK),
     "desk:credit": (credit, DESK),
-    "desk:merge": (incident, DESK),
-    "desk:split": (incident, DESK),
-    "desk:revert": (incident, DESK),
+    "desk:merge": (incident, MONEY),
+    "desk:split": (incident, MONEY),
+    "desk:revert": (incident, MONEY),
+    "desk:regrouping": (lambda scene: [some_regrouping(scene).pk], MONEY),
     "desk:exclude": (incident, DESK),
     "desk:exclusion": (lambda scene: [some_exclusion(scene).pk], DESK),
     "desk:exclusion_withdraw": (lambda scene: [some_exclusion(scene).pk], DESK),

@@ -1,6 +1,7 @@
 """Reading contracts: the terms of a year, its boundaries, when it closes."""
 
 import datetime
+from dataclasses import dataclass, field
 
 from yoco.contracts.calendar import anniversary
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
@@ -46,3 +47,31 @@ def year_is_partial(*, year: ContractYear, contract: Contract, terms: GuaranteeT
 def year_at(*, contract: Contract, day: datetime.date) -> ContractYear | None:
     """The contract year that contains a local day."""
     return contract.years.filter(starts_on__lte=day, ends_on__gt=day).first()
+
+
+@dataclass(frozen=True, slots=True)
+class YearlyTerms:
+    """Which version of a contract's terms governs an instant: that of the contract year in which it lies."""
+
+    years: tuple[tuple[datetime.datetime, datetime.datetime, GuaranteeTerms], ...]
+    default: GuaranteeTerms = field(default_factory=GuaranteeTerms)
+
+    def at(self, at: datetime.datetime) -> GuaranteeTerms:
+        """The published defaults outside the contract's years, and in a year without guarantee."""
+        return next((terms for start, end, terms in self.years if start <= at < end), self.default)
+
+    @property
+    def versions(self) -> list[GuaranteeTerms]:
+        """Everything that can govern."""
+        return [self.default, *(terms for _, _, terms in self.years)]
+
+
+def yearly_terms(*, contract: Contract) -> YearlyTerms:
+    """The terms of each year of a contract; two queries unless years and terms are prefetched."""
+    versions = list(contract.terms.all())
+    governed = [
+        (year.starts_at, year.ends_at, terms)
+        for year in contract.years.all()
+        if (terms := year_terms_of(versions, year=year, contract=contract)) is not None
+    ]
+    return YearlyTerms(tuple(governed))

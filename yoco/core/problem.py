@@ -21,20 +21,25 @@ class DomainError(Exception):
         self.code = code
 
 
-def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any) -> Response:
-    """A problem+json response. `code` becomes the type URI `urn:yoco:problem:<code>`; extra members are kept."""
-    body = {
+def problem_content(status: int, detail: str, *, code: str, **extra: Any) -> dict[str, Any]:
+    """The members of a problem. `code` becomes the type URI `urn:yoco:problem:<code>`; extra members are kept."""
+    return {
         "type": f"urn:yoco:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         **extra,
     }
+
+
+def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any) -> Response:
+    """A problem+json response of a view; the members as `problem_content`."""
+    body = problem_content(status, detail, code=code, **extra)
     return Response(body, status=status, headers=headers, content_type="application/problem+json")
 
 
 def problem_response(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's exception handler: every error it knows becomes problem+json; anything else stays a 500."""
+    """DRF's exception handler: every error it knows becomes problem+json; anything else is a 500 (api/errors.py)."""
     if isinstance(exc, DomainError):
         return problem(exc.status, exc.message, code=exc.code)
     if isinstance(exc, OperationalError | InterfaceError):

@@ -13,13 +13,13 @@ from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Outcome, Placement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RootEvent
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
 
 
-def credits_waiting(*, state: CreditState) -> QuerySet[Credit]:
-    """Credits in one state, oldest first: the queue of those who must decide next."""
+def credits_waiting() -> QuerySet[Credit]:
+    """Credits to issue and to approve, oldest first: the queue of those who must decide next."""
     return (
-        Credit.objects.filter(state=state)
+        Credit.objects.filter(state__in=[CreditState.PROPOSED, CreditState.ISSUED])
         .select_related("year__contract__organisation", "issued_by")
         .order_by("proposed_at", "id")
     )
@@ -61,6 +61,15 @@ def exclusions_proposed() -> QuerySet[Exclusion]:
     return (
         Exclusion.objects.filter(state=Decision.PENDING)
         .select_related("incident__contract__organisation", "incident__run", "proposed_by")
+        .order_by("proposed_at", "id")
+    )
+
+
+def regroupings_proposed() -> QuerySet[RegroupingProposal]:
+    """Regroupings that wait for a second person, oldest first."""
+    return (
+        RegroupingProposal.objects.filter(state=Decision.PENDING)
+        .select_related("contract", "proposed_by")
         .order_by("proposed_at", "id")
     )
 

@@ -22,6 +22,7 @@ urlpatterns = [
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/merge/", regrouping.merge, name="merge"),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/split/", regrouping.split, name="split"),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/revert/", regrouping.revert, name="revert"),
+    path("regroupings/<uuid:proposal_id>/", regrouping.proposal, name="regrouping"),
     path("exclusions/<uuid:exclusion_id>/", reviews.exclusion, name="exclusion"),
     path("exclusions/<uuid:exclusion_id>/withdraw/", reviews.exclusion_take_back, name="exclusion_withdraw"),
     path("disputes/<uuid:dispute_id>/", reviews.dispute, name="dispute"),

@@ -4,16 +4,15 @@ A reporter states facts; it is also the party that would owe the credit. So noth
 only speak against its reporter. Missing evidence means that a condition is not met, with that reason.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-Kind = Literal["unplanned", "preventive", "planned"]
+from yoco.incidents.phases import PHASE_ORDER
+from yoco.incidents.trigger import Kind, has_reading, kind_evidenced
 
 LIVE_SOURCES = frozenset({"replica", "leaving_worker", "redundant_shard"})
-# Once one of these is seen, the failure has happened: nothing was prevented and nobody planned it.
-FAILURE_SIGNALS = frozenset({"process_exit", "heartbeat_lost", "hang"})
 PHASES = (
     "started_at",
     "detected_at",
@@ -122,13 +121,9 @@ def live_migration(facts: IncidentFacts) -> Condition:
 
 
 def _phases_in_order(facts: IncidentFacts) -> bool:
-    """State is verified after it moved and work resumes last. A spare may be warm before the job is quiet, or after."""
-    order = (facts.started_at, facts.detected_at, facts.state_moved_at, facts.state_verified_at, facts.resumed_at)
-    times = [at for at in order if at is not None]
-    if times != sorted(times):
-        return False
-    last = facts.resumed_at
-    return all(last is not None and at is not None and at <= last for at in (facts.quiesced_at, facts.spare_ready_at))
+    """No phase comes before its cause, by the table that the ingest checks each report with."""
+    times = [(getattr(facts, before), getattr(facts, after)) for before, after in PHASE_ORDER]
+    return all(first is None or second is None or first <= second for first, second in times)
 
 
 def no_lost_progress(facts: IncidentFacts) -> Condition:
@@ -200,30 +195,13 @@ def restarted(facts: IncidentFacts) -> bool:
 
 
 def evidenced_kind(facts: IncidentFacts) -> Kind:
-    """The kind that the trigger allows: a failure reported as planned or preventive would leave the ratio by a word."""
-    if facts.kind == "unplanned" or facts.signal in FAILURE_SIGNALS:
-        return "unplanned"
-    if facts.kind == "planned" and (facts.xid is not None or facts.signal == "xid"):
-        return "unplanned"
-    if facts.kind == "planned" and facts.signal != "operator":
-        return "preventive"
-    return facts.kind
+    """The kind that the trigger allows."""
+    return kind_evidenced(facts.kind, signal=facts.signal, xid=facts.xid)
 
 
 def trigger_evidenced(facts: IncidentFacts) -> bool:
     """The trigger carries a reading: an XID, or a number somewhere in its detail. An operator's word is no reading."""
-    return facts.signal != "operator" and (facts.xid is not None or any(_readings(facts.trigger_detail)))
-
-
-def _readings(value: Any) -> Iterator[bool]:
-    if isinstance(value, Mapping):
-        for member in value.values():
-            yield from _readings(member)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _readings(member)
-    else:
-        yield isinstance(value, int | float) and not isinstance(value, bool)
+    return facts.signal != "operator" and (facts.xid is not None or has_reading(facts.trigger_detail))
 
 
 def same_cause(a: IncidentFacts, b: IncidentFacts) -> bool:

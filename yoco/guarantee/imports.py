@@ -8,12 +8,14 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
-from yoco.contracts.models import Contract, GuaranteeTerms
+from yoco.contracts.models import Contract
 from yoco.guarantee.services import reports_accept
 from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, SpecError, records_read
 from yoco.incidents.models import RawReport, ReportSource
 from yoco.incidents.payload import Invalid, report_read
+from yoco.incidents.services import root_event_windows
 
 BATCH = 500
 REJECT_COLUMNS = ["line", "reason", "text"]
@@ -39,11 +41,10 @@ def import_spec(
     columns: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
 ) -> ImportSpec:
-    """How a contract's file is to be read, from what a person wrote; events are gathered by the contract's terms.
+    """How a contract's file is to be read, from what a person wrote; events are gathered by their year's terms.
 
     `format` is one of importers.FORMATS. Raises SpecError for a zone or a boot time that is none.
     """
-    terms = GuaranteeTerms.objects.filter(contract=contract).order_by("-effective_on").first() or GuaranteeTerms()
     return ImportSpec(
         format=format,  # type: ignore[arg-type]
         contract_id=contract.pk,
@@ -53,7 +54,7 @@ def import_spec(
         columns=columns or {},
         constants=constants or {},
         boot_time=_boot_time(boot_time) if boot_time else None,
-        window=datetime.timedelta(seconds=terms.root_event_window_s),
+        window=root_event_windows(contract=contract),
     )
 
 
@@ -63,7 +64,7 @@ def pairs_read(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, separator, value = (part.strip() for part in text.partition("="))
         if not (name and separator and value):
-            raise SpecError(f"{option} takes NAME=VALUE, not “{text}”.")
+            raise SpecError(_("%(option)s takes NAME=VALUE, not “%(text)s”.") % {"option": option, "text": text})
         pairs[name] = value
     return pairs
 
@@ -72,7 +73,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise SpecError(f"“{name}” is no IANA time zone; write e.g. Europe/Madrid.") from None
+        raise SpecError(_("“%(name)s” is no IANA time zone; write e.g. Europe/Madrid.") % {"name": name}) from None
 
 
 def _boot_time(text: str) -> datetime.datetime:
@@ -81,7 +82,7 @@ def _boot_time(text: str) -> datetime.datetime:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise SpecError("--boot-time takes ISO 8601 with an offset, e.g. 2026-11-02T09:00:00Z.")
+        raise SpecError(_("The start of the machine is written in ISO 8601 with an offset, e.g. 2026-11-02T09:00:00Z."))
     return at
 
 
@@ -162,4 +163,4 @@ def _preview(contract: Contract, batch: list[Imported]) -> list[tuple[str, str]]
 
 
 def _reason(reason: str | None, path: str | None) -> str:
-    return f"{reason or ''} ({path})" if path else reason or ""
+    return _("Not accepted at %(path)s: %(reason)s") % {"path": path, "reason": reason} if path else reason or ""

@@ -1,20 +1,17 @@
 """Whatever changes incidents, together with the placing that it changes, in one transaction.
 
-Reports have `services.reports_accept`; here are heartbeats, silences and what account managers regroup.
+Reports have `services.reports_accept`, account managers `regrouping`; here are heartbeats and silences.
 """
 
 import datetime
 import uuid
-from collections.abc import Collection
 from typing import Any
 
 from django.db import transaction
 
-from yoco.accounts.models import User
 from yoco.contracts.models import Contract
 from yoco.guarantee.placements import placements_refresh
 from yoco.incidents import services
-from yoco.incidents.models import Incident
 
 
 @transaction.atomic
@@ -36,24 +33,3 @@ def silences_account(*, as_of: datetime.datetime) -> dict[uuid.UUID, int]:
                 placements_refresh(incident_ids=ids, reason="silence")
                 accounted[contract.pk] = len(ids)
     return accounted
-
-
-@transaction.atomic
-def incidents_merge(*, incidents: Collection[Incident], actor: User, reason: str) -> None:
-    """Makes these incidents one root event and places them anew. Raises DomainError."""
-    changed = services.incidents_merge(incidents=incidents, actor=actor, reason=reason)
-    placements_refresh(incident_ids=changed, reason="regrouped")
-
-
-@transaction.atomic
-def incident_split(*, incident: Incident, actor: User, reason: str) -> None:
-    """Makes an incident a root event of its own and places it anew. Raises DomainError."""
-    changed = services.incident_split(incident=incident, actor=actor, reason=reason)
-    placements_refresh(incident_ids=changed, reason="regrouped")
-
-
-@transaction.atomic
-def regrouping_revert(*, incident: Incident, actor: User, reason: str) -> None:
-    """Lets the rules group an incident again and places it anew. Raises DomainError."""
-    changed = services.regrouping_revert(incident=incident, actor=actor, reason=reason)
-    placements_refresh(incident_ids=changed, reason="regrouped")

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract, ContractYear
+from yoco.core.bulk import rows_write
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import EPOCH, milliseconds, waste_input
 from yoco.guarantee.models import Outcome, Placement, RestatementDue, Statement
@@ -182,9 +183,7 @@ def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
     if leads or moved:
         # One statement inserts old and new leads in any order; the database allows one lead per unit at any instant.
         Placement.objects.filter(pk__in={*leads, *moved}).update(lead=False)
-    Placement.objects.bulk_create(
-        placed.values(), update_conflicts=True, unique_fields=["incident"], update_fields=UPDATED, batch_size=1000
-    )
+    rows_write(list(placed.values()), unique=("incident",), update=tuple(UPDATED))
     changed_years: set[uuid.UUID] = set()
     for pk, row in placed.items():
         old = before.get(pk)

@@ -13,7 +13,6 @@ from typing import Literal
 from yoco.guarantee.evidence import (
     Condition,
     IncidentFacts,
-    Kind,
     conditions,
     evidenced_kind,
     path_healed,
@@ -22,6 +21,7 @@ from yoco.guarantee.evidence import (
     trigger_evidenced,
     within,
 )
+from yoco.incidents.trigger import Kind
 
 Outcome = Literal["resolved", "not_resolved", "pending", "unaccounted", "excluded", "not_counted"]
 VerdictName = Literal["met", "short", "no_failures", "undecided"]
@@ -60,6 +60,7 @@ class Terms:
     counted_planned: Counted = "never"
     path_failover_counted: bool = False
     unit: Literal["root_event_workload", "root_event", "incident"] = "root_event_workload"
+    root_event_window_s: int = 60
     relapse_window_minutes: int = 30
     unaccounted: Literal["not_resolved", "listed"] = "not_resolved"
     open_incident_cutoff: Literal["not_resolved", "listed"] = "not_resolved"

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
@@ -118,11 +118,12 @@ def import_file_confirm(*, file: ImportFile, actor: User) -> ImportFile:
     if file.imported_at is not None:
         return file
     try:
-        outcome = incidents_import(
-            contract=file.contract,
-            lines=_lines(file),
-            spec=import_spec(contract=file.contract, **file.options),
-        )
+        with translation.override("en"):  # What is kept does not depend on who pressed the button.
+            outcome = incidents_import(
+                contract=file.contract,
+                lines=_lines(file),
+                spec=import_spec(contract=file.contract, **file.options),
+            )
     except SpecError as error:
         raise DomainError(str(error), code="unreadable_file") from error
     told = {

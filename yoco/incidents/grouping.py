@@ -11,7 +11,10 @@ from yoco.incidents.triage import cause_precedence
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What grouping needs to know of one incident. `moved_to` is a person's decision, which no rule overrides."""
+    """What grouping needs to know of one incident. `kind` is the one that its trigger allows.
+
+    `window` is that of the terms of its contract year. `moved_to` is a person's decision, which no rule overrides.
+    """
 
     id: uuid.UUID
     kind: str
@@ -21,6 +24,11 @@ class Member:
     named: uuid.UUID | None
     moved_to: uuid.UUID | None
     window: datetime.timedelta
+
+    @property
+    def until(self) -> datetime.datetime:
+        """The last instant at which another incident can begin and belong with this one."""
+        return self.started_at + self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +50,30 @@ class Group:
 def group(members: Iterable[Member], *, contract_id: uuid.UUID) -> list[Group]:
     """The root events of these incidents of one contract.
 
-    Two incidents belong together when they begin within the root event window and their reports name the same root
-    event, or they are of one kind, on one node and not named apart. Belonging is transitive. An incident that a
-    person moved belongs only with others moved to the same place. (A workload that fails again for the same cause is
-    a matter of counting, not of what happened: guarantee/rules.py.)
+    Two incidents belong together when the later begins within the root event window of the earlier, and they are on
+    one node or their reports name the same root event. Belonging is transitive. Names can only join: two names do not
+    keep the incidents of one node apart. A planned move is no failure: it belongs only with planned moves. An incident
+    that a person moved belongs only with others moved to the same place. (A workload that fails again for the same
+    cause is a matter of counting, not of what happened: guarantee/rules.py.)
     """
     ordered = sorted(members, key=lambda member: (member.started_at, member.id))
     links = _Links(len(ordered))
     moved: dict[uuid.UUID, int] = {}
-    named: dict[uuid.UUID, int] = {}
-    by_node: dict[tuple[str, str], dict[uuid.UUID | None, int]] = defaultdict(dict)
+    # Of each place or name, the member whose window reaches furthest; what else reaches as far is joined to it already.
+    furthest: dict[tuple[bool, str | uuid.UUID], int] = {}
     for index, member in enumerate(ordered):
         if member.moved_to is not None:
             links.join(moved.setdefault(member.moved_to, index), index)
             continue
-        if member.named is not None:
-            # A name has no end of its own: without the window one id would make a year's failures one.
-            other = named.get(member.named, index)
-            if member.started_at - ordered[other].started_at <= member.window:
+        for place in (member.node, member.named):
+            if not place:
+                continue
+            key = (member.kind == "planned", place)
+            other = furthest.get(key)
+            if other is not None and member.started_at <= ordered[other].until:
                 links.join(other, index)
-            named[member.named] = index
-        if member.node:
-            # Of each name only the latest matters: earlier ones are joined to it or out of the window.
-            latest = by_node[member.kind, member.node]
-            for name, other in latest.items():
-                apart = name is not None and member.named is not None and name != member.named
-                if not apart and member.started_at - ordered[other].started_at <= member.window:
-                    links.join(other, index)
-            latest[member.named] = index
+            if other is None or member.until >= ordered[other].until:
+                furthest[key] = index
     return [_group([ordered[index] for index in indexes], contract_id) for indexes in links.sets()]
 
 

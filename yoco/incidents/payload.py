@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from django.utils.translation import gettext as _
 from msgspec import UNSET, Meta, Struct, UnsetType
+
+from yoco.incidents.phases import PHASE_ORDER
 
 T = TypeVar("T")
 
@@ -244,7 +247,7 @@ def _typed(value: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `")
+        reason, _at, path = str(error).partition(" - at `")
         raise Invalid(reason.replace("`", "") + ".", path.rstrip("`") or "$") from None
     except RecursionError:
         raise Invalid("The JSON is nested too deeply.") from None
@@ -293,36 +296,20 @@ def heartbeat_read(value: Any, *, received_at: datetime.datetime) -> Heartbeat:
 
 def _instant_check(at: datetime.datetime, path: str, latest: datetime.datetime) -> None:
     if at > latest:
-        raise Invalid("The time is more than 5 minutes in the future; set the clock of the sender.", path)
+        raise Invalid(_("The time is more than 5 minutes in the future; set the clock of the sender."), path)
     if at < EARLIEST:
-        raise Invalid("The time is before 1990.", path)
-
-
-# Pre-copy lets a spare be ready and state move before training pauses, so those three are free among themselves.
-_PHASE_ORDER = [
-    ("started_at", "detected_at"),
-    ("detected_at", "quiesced_at"),
-    ("detected_at", "spare_ready_at"),
-    ("quiesced_at", "state_verified_at"),
-    ("spare_ready_at", "state_moved_at"),
-    ("state_moved_at", "state_verified_at"),
-    ("state_verified_at", "resumed_at"),
-    ("quiesced_at", "resumed_at"),
-    ("state_moved_at", "resumed_at"),
-    ("spare_ready_at", "resumed_at"),
-    ("detected_at", "resumed_at"),
-    ("started_at", "resumed_at"),
-]
+        raise Invalid(_("The time is before 1990."), path)
 
 
 def _phases_check(phases: Phases, latest: datetime.datetime) -> None:
     for name in Phases.__struct_fields__:
         if (at := getattr(phases, name)) is not None:
             _instant_check(at, f"$.phases.{name}", latest)
-    for before, after in _PHASE_ORDER:
+    for before, after in PHASE_ORDER:
         first, second = getattr(phases, before), getattr(phases, after)
         if first is not None and second is not None and second < first:
-            raise Invalid(f"{after} is before {before}.", f"$.phases.{after}")
+            names = {"after": after, "before": before}
+            raise Invalid(_("%(after)s is before %(before)s.") % names, f"$.phases.{after}")
 
 
 def _progress_check(progress: Progress, resolution: str | None) -> None:
@@ -332,7 +319,5 @@ def _progress_check(progress: Progress, resolution: str | None) -> None:
     for before, after in pairs:
         first, second = getattr(progress, before), getattr(progress, after)
         if first is not None and second is not None and second < first and not rolled_back:
-            raise Invalid(
-                f"{after} is less than {before}, but the report says of no checkpoint that it was loaded.",
-                f"$.progress.{after}",
-            )
+            sentence = _("%(after)s is less than %(before)s, but no checkpoint is said to have been loaded.")
+            raise Invalid(sentence % {"after": after, "before": before}, f"$.progress.{after}")

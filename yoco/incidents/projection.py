@@ -1,10 +1,36 @@
-"""From reports to the facts of an incident: a pure function of the set of its reports, not of their arrival."""
+"""From reports to the facts of an incident: a pure function of the set of its reports, not of their arrival.
+
+The reporter is the party that would owe the credit, so bad news sticks: no further report makes an incident look better
+than the reports before it, except by evidence that was missing. Reports are read in the order in which their senders
+wrote them; null says nothing. The rule of each field:
+
+| fields | rule |
+|---|---|
+| `kind` | the worst that any report says: unplanned, preventive, planned |
+| `signal` | of all that are named: a failure, then a reading of the hardware, then a link, then an operator |
+| `trigger_detail` | every key that any report gives; its first value, but a number rather than a word |
+| `xid`, `node`, `rank`, `gpu_uuid`, `root_event_named` | the first that is stated, the detection's if it says so |
+| run, `gpus`, `gpus_per_node`, `strategy` | the detection's |
+| `started_at` | the earliest moment that any report gives; without any, when the detection was told |
+| `detected_at` | the earliest stated |
+| `checkpoint_loaded` | true if any report says so; false only if one says that and none the contrary |
+| `resumed_at` | the latest that any report from the closing one on states: a stall never shrinks |
+| `resolution` | the worst of any report: checkpoint_restart, abandoned, live_migration, path_failover |
+| `state_source` | `storage` if any report says so; else as the evidence |
+| evidence: the phases between, steps, samples, last checkpoint, bytes, digests | until the closing report the latest; \
+from it on what all reports agree on: told in two ways it is told in none, and so not evidenced |
+| `preempted_gpus`, `preempted_ms`, `step_ms` | the largest that any report states: a cost never shrinks |
+| `attempts` | all that any report lists, in order of time |
+| `spare_node`, `spare_origin` | the latest; they decide nothing |
+| `state` | resolved (over) once a closing report exists; whether without loss is for the evidence |
+"""
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from yoco.incidents.payload import Phases, Report
+from yoco.incidents.trigger import FAILURE_SIGNALS, has_reading
 
 PHASES = Phases.__struct_fields__
 PROGRESS = (
@@ -42,6 +68,22 @@ UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(PHASES),
     **dict.fromkeys(PROGRESS),
 }
+PLACE = ("xid", "node", "rank", "gpu_uuid", "root_event_named")
+COST = ("preempted_gpus", "preempted_ms", "step_ms")
+LATEST = ("spare_node", "spare_origin")
+EVIDENCE = (
+    *(name for name in PHASES if name not in ("started_at", "detected_at")),
+    *(name for name in PROGRESS if name != "checkpoint_loaded"),
+    "state_source",
+    "state_bytes",
+    "digest_algorithm",
+    "digest_sent",
+    "digest_received",
+)
+# The worst first. A healed path can leave the ratio, a migration has to prove itself.
+KINDS = ("unplanned", "preventive", "planned")
+RESOLUTIONS = ("checkpoint_restart", "abandoned", "live_migration", "path_failover")
+SIGNAL_RANKS = {**dict.fromkeys(FAILURE_SIGNALS, 0), "link": 2, "operator": 3}  # what else there is: 1
 
 
 def report_order(report: Report) -> tuple[Any, ...]:
@@ -49,57 +91,63 @@ def report_order(report: Report) -> tuple[Any, ...]:
     return (report.sent_at, report.agent_id, report.boot_id, report.seq, report.id)
 
 
-def project(reports: Iterable[Report]) -> dict[str, Any]:
-    """The columns of the incident that these reports tell of.
+def detection_of(reports: Sequence[Report]) -> Report:
+    """The report that told first of the incident, of its reports in `report_order`."""
+    return next((report for report in reports if report.type == "incident.detected"), reports[0])
 
-    A later statement replaces an earlier one and null replaces nothing. What was true at detection stays: the size of
-    the job, and what failed, unless an `incident.amended` corrects the latter.
-    """
+
+def project(reports: Iterable[Report]) -> dict[str, Any]:
+    """The columns of the incident that these reports tell of, by the rules above."""
     ordered = sorted(reports, key=report_order)
-    first = next((report for report in ordered if report.type == "incident.detected"), ordered[0])
+    first = detection_of(ordered)
+    stated = [_stated(_columns(report)) for report in (first, *(other for other in ordered if other is not first))]
+    in_order = [_stated(_columns(report)) for report in ordered]
     facts = dict(UNKNOWN)
-    facts.update(_detection(first))
+    facts["kind"] = min((report.kind for report in ordered), key=KINDS.index)
+    facts["signal"] = min(
+        (report.trigger.signal for report in (first, *ordered)), key=lambda signal: SIGNAL_RANKS.get(signal, 1)
+    )
+    facts["trigger_detail"] = _detail(stated)
     facts["gpus"] = first.workload.gpus
     facts["gpus_per_node"] = first.workload.gpus_per_node
     facts["strategy"] = first.workload.strategy or ""
-    for report in ordered:
-        if report is not first:
-            amends = report.type == "incident.amended"
-            facts.update(
-                {
-                    name: value
-                    for name, value in _detection(report).items()
-                    if amends or facts[name] == UNKNOWN.get(name)
-                }
-            )
-        facts.update(_course(report))
+    facts.update({name: values[0] for name in PLACE if (values := _values(stated, name))})
+    facts.update({name: values[-1] for name in LATEST if (values := _values(in_order, name))})
+    facts.update({name: max(values) for name in COST if (values := _values(stated, name))})
+    facts.update(_evidence(ordered, in_order))
+    if "storage" in _values(stated, "state_source"):
+        facts["state_source"] = "storage"
+    if loaded := _values(stated, "checkpoint_loaded"):
+        facts["checkpoint_loaded"] = any(loaded)
+    if resolutions := _values(stated, "resolution"):
+        facts["resolution"] = min(resolutions, key=RESOLUTIONS.index)
+    facts["attempts"] = _attempts(ordered)
     facts["state"] = "resolved" if any(report.type == "incident.resolved" for report in ordered) else "open"
-    facts["started_at"] = _start(facts, first.sent_at)
+    facts["detected_at"] = min(_values(stated, "detected_at"), default=None)
+    facts["started_at"] = _start(stated, first.sent_at)
     return facts
+
+
+def _values(stated: Iterable[dict[str, Any]], name: str) -> list[Any]:
+    return [columns[name] for columns in stated if name in columns]
 
 
 def _stated(columns: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if value is not None and value != "" and value != {}}
 
 
-def _detection(report: Report) -> dict[str, Any]:
+def _columns(report: Report) -> dict[str, Any]:
+    """What one report says of each column."""
     where = report.where
-    return _stated(
-        {
-            "kind": report.kind,
-            "signal": report.trigger.signal,
-            "xid": report.trigger.xid,
-            "trigger_detail": report.trigger.detail,
-            "node": where and where.node,
-            "rank": where and where.rank,
-            "gpu_uuid": where and where.gpu_uuid,
-            "root_event_named": report.root_event_id,
-        }
-    )
-
-
-def _course(report: Report) -> dict[str, Any]:
-    columns: dict[str, Any] = {"resolution": report.resolution, "attempts": _attempts(report) or None}
+    columns: dict[str, Any] = {
+        "xid": report.trigger.xid,
+        "trigger_detail": report.trigger.detail,
+        "node": where and where.node,
+        "rank": where and where.rank,
+        "gpu_uuid": where and where.gpu_uuid,
+        "root_event_named": report.root_event_id,
+        "resolution": report.resolution,
+    }
     if (phases := report.phases) is not None:
         for name in PHASES:
             at = getattr(phases, name)
@@ -121,22 +169,50 @@ def _course(report: Report) -> dict[str, Any]:
         if spare.preempted is not None:
             columns["preempted_gpus"] = spare.preempted.gpus
             columns["preempted_ms"] = _milliseconds(spare.preempted.lost_seconds)
-    return _stated(columns)
+    return columns
 
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
 
 
-def _attempts(report: Report) -> list[dict[str, Any]]:
-    return [
-        {"at": attempt.at.astimezone(datetime.UTC).isoformat(), "outcome": attempt.outcome, "reason": attempt.reason}
+def _detail(stated: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    detail: dict[str, Any] = {}
+    for said in _values(stated, "trigger_detail"):
+        for key, value in said.items():
+            if key not in detail or (has_reading(value) and not has_reading(detail[key])):
+                detail[key] = value
+    return detail
+
+
+def _evidence(ordered: Sequence[Report], in_order: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """While attempts go on, a later statement replaces an earlier one. What closes the incident has to agree."""
+    types = [report.type for report in ordered]
+    closing = types.index("incident.resolved") if "incident.resolved" in types else len(types)
+    for name in EVIDENCE:
+        final = _values(in_order[closing:], name)
+        if final and name == "resumed_at":
+            yield name, max(final)
+        elif final:
+            yield name, final[0] if all(value == final[0] for value in final) else UNKNOWN[name]
+        elif before := _values(in_order[:closing], name):
+            yield name, before[-1]
+
+
+def _attempts(ordered: Iterable[Report]) -> list[dict[str, Any]]:
+    told = {
+        (attempt.at.astimezone(datetime.UTC), attempt.outcome, attempt.reason or ""): attempt.reason
+        for report in ordered
         for attempt in report.attempts or ()
+    }
+    return [
+        {"at": at.isoformat(), "outcome": outcome, "reason": told[at, outcome, reason]}
+        for at, outcome, reason in sorted(told)
     ]
 
 
-def _start(facts: dict[str, Any], sent_at: datetime.datetime) -> datetime.datetime:
-    """When it began: as stated, else when detected, else when told; never after a later phase another report names."""
-    moments: list[datetime.datetime] = [at for name in PHASES if (at := facts[name]) is not None]
-    stated: datetime.datetime = facts["started_at"] or facts["detected_at"] or sent_at.astimezone(datetime.UTC)
-    return min([stated, *moments])
+def _start(stated: Sequence[dict[str, Any]], sent_at: datetime.datetime) -> datetime.datetime:
+    moments: list[datetime.datetime] = [columns[name] for columns in stated for name in PHASES if name in columns]
+    if not any("started_at" in columns or "detected_at" in columns for columns in stated):
+        moments.append(sent_at.astimezone(datetime.UTC))
+    return min(moments)

@@ -12,12 +12,12 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import User
 from yoco.core.audit import audit_record
 from yoco.core.problem import DomainError
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RegroupingProposal
 
 
 def exclusion_propose(*, incident: Incident, reason: str, note: str, actor: User) -> Exclusion:
     """Proposes to leave an incident out of the ratio. Raises DomainError if one is proposed or accepted already."""
-    note = _sentence(note)
+    note = reason_stated(note)
     try:
         with transaction.atomic():
             exclusion = Exclusion.objects.create(incident=incident, reason=reason, note=note, proposed_by=actor)
@@ -29,26 +29,26 @@ def exclusion_propose(*, incident: Incident, reason: str, note: str, actor: User
 
 def exclusion_decide(*, exclusion: Exclusion, accept: bool, note: str, actor: User) -> Exclusion:
     """Accepts or rejects a proposed exclusion. Raises DomainError for its proposer and if it is decided already."""
-    note = _sentence(note)
+    note = reason_stated(note)
     if exclusion.proposed_by_id == actor.pk:
         raise DomainError(_("Whoever proposed an exclusion cannot decide it; a second person must."), code="four_eyes")
     state = Decision.ACCEPTED if accept else Decision.REJECTED
-    _decide(exclusion, [Decision.PENDING], state, note, actor)
+    decision_take(exclusion, [Decision.PENDING], state, note, actor)
     _record(f"exclusion.{state}", exclusion, actor, note=note)
     return exclusion
 
 
 def exclusion_withdraw(*, exclusion: Exclusion, note: str, actor: User) -> Exclusion:
     """Takes an exclusion back, proposed or accepted. Raises DomainError if it is not live."""
-    note = _sentence(note)
-    _decide(exclusion, [Decision.PENDING, Decision.ACCEPTED], Decision.WITHDRAWN, note, actor)
+    note = reason_stated(note)
+    decision_take(exclusion, [Decision.PENDING, Decision.ACCEPTED], Decision.WITHDRAWN, note, actor)
     _record("exclusion.withdrawn", exclusion, actor, note=note)
     return exclusion
 
 
 def dispute_raise(*, incident: Incident, text: str, actor: User, against_outcome: str, against_rule: str) -> Dispute:
     """A customer objects to where an incident stands. Raises DomainError while an objection is undecided."""
-    text = _sentence(text)
+    text = reason_stated(text)
     try:
         with transaction.atomic():
             dispute = Dispute.objects.create(
@@ -66,21 +66,23 @@ def dispute_raise(*, incident: Incident, text: str, actor: User, against_outcome
 
 def dispute_decide(*, dispute: Dispute, accept: bool, note: str, actor: User) -> Dispute:
     """Upholds or rejects an objection, with a reason. Raises DomainError if it is decided already."""
-    note = _sentence(note)
+    note = reason_stated(note)
     state = Decision.ACCEPTED if accept else Decision.REJECTED
-    _decide(dispute, [Decision.PENDING], state, note, actor)
+    decision_take(dispute, [Decision.PENDING], state, note, actor)
     _record(f"dispute.{state}", dispute, actor, note=note)
     return dispute
 
 
 def dispute_withdraw(*, dispute: Dispute, actor: User) -> Dispute:
     """The customer takes an undecided objection back. Raises DomainError if it is decided."""
-    _decide(dispute, [Decision.PENDING], Decision.WITHDRAWN, "", actor)
+    decision_take(dispute, [Decision.PENDING], Decision.WITHDRAWN, "", actor)
     _record("dispute.withdrawn", dispute, actor)
     return dispute
 
 
-def _decide(row: Exclusion | Dispute, states: list[str], state: str, note: str, actor: User) -> None:
+def decision_take(
+    row: Exclusion | Dispute | RegroupingProposal, states: list[str], state: str, note: str, actor: User
+) -> None:
     """Compare-and-set: of two people who decide at once, one is told that it is decided already."""
     decided: dict[str, Any] = {
         "state": state,
@@ -93,7 +95,8 @@ def _decide(row: Exclusion | Dispute, states: list[str], state: str, note: str, 
     row.refresh_from_db()
 
 
-def _sentence(text: str) -> str:
+def reason_stated(text: str) -> str:
+    """Raises DomainError for an empty reason."""
     text = text.strip()
     if not text:
         raise DomainError(_("Say why: the other side sees the reason."), code="reason_missing")

@@ -10,7 +10,7 @@ from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.clock import milliseconds_between
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Regrouping
+from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Regrouping, RegroupingProposal
 
 PAGE_SIZE = 50
 
@@ -113,11 +113,13 @@ def reviews_of(*, incident: Incident) -> Reviews:
 
 @dataclass(frozen=True, slots=True)
 class OneEvent:
-    """The reports of one event: how many incidents tell of it, the first of the others, and who moved this one."""
+    """The reports of one event: how many incidents tell of it, the first of the others, and who moved this one or
+    proposes to."""
 
     size: int
     others: list[Incident]
     regroupings: list[Regrouping]
+    proposals: list[RegroupingProposal]
 
     @property
     def unshown(self) -> int:
@@ -138,6 +140,7 @@ def event_of(*, incident: Incident) -> OneEvent:
         if known
         else [],
         regroupings=list(incident.regroupings.select_related("by")),
+        proposals=list(incident.regrouping_proposals.select_related("proposed_by", "decided_by")),
     )
 
 

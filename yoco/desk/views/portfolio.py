@@ -16,6 +16,7 @@ from yoco.desk.selectors import (
     credits_waiting,
     disputes_open,
     exclusions_proposed,
+    regroupings_proposed,
     standings,
     unaccounted_running,
     years_closing,
@@ -26,14 +27,16 @@ from yoco.desk.selectors import (
 @desk
 def portfolio(request: HttpRequest) -> HttpResponse:
     """What waits for a decision, then every contract's running year, those at risk first."""
+    waiting = list(credits_waiting())
     context = {
         "section": "portfolio",
-        "to_issue": credits_waiting(state=CreditState.PROPOSED),
-        "to_approve": credits_waiting(state=CreditState.ISSUED),
+        "to_issue": [credit for credit in waiting if credit.state == CreditState.PROPOSED],
+        "to_approve": [credit for credit in waiting if credit.state == CreditState.ISSUED],
         "to_settle": credits_flagged(),
         "closing": years_closing(),
         "disputes": disputes_open(),
         "exclusions": exclusions_proposed(),
+        "regroupings": regroupings_proposed(),
         "unaccounted": unaccounted_running(),
         "standings": standings(at=timezone.now()),
     }

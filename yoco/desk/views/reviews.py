@@ -33,12 +33,13 @@ INCIDENT = ["incident__contract__organisation", "incident__run"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One button: what it says, and the decision behind it."""
+    """One button: what it says, and the decision behind it. `shown` is what the preview runs, where it differs."""
 
     value: str
     label: str | Promise
     run: Callable[[str], object]
     dangerous: bool = False
+    shown: Callable[[str], object] | None = None
 
 
 def incident_in_url(contract_id: uuid.UUID, incident_id: uuid.UUID) -> Incident:
@@ -166,29 +167,30 @@ def decide(
     explanation: str | Promise,
     form: forms.Form,
     choices: list[Choice],
-    done: str | Promise,
+    done: str | Promise | Callable[[object], str | Promise],
     said: list[tuple[object, ...]] | None = None,
     preview: bool = True,
     asks: bool = False,
 ) -> HttpResponse:
     """Shows the incident, what was `said`, and the year after each choice; a POST with a choice's value takes it.
 
-    With `asks`, choices depend on what the form says: a POST without one shows what they do and keeps the entries.
+    `done` is what is said afterwards, or says it of what the choice returned. With `asks`, choices depend on what the
+    form says: a POST without one shows what they do and keeps the entries.
     """
     refused = ""
     chosen = next((choice for choice in choices if choice.value == request.POST.get("decision")), None)
     if request.method == "POST" and chosen is not None and form.is_valid():
         try:
-            chosen.run(form.cleaned_data["note"])
+            result = chosen.run(form.cleaned_data["note"])
         except DomainError as error:
             refused = error.message
         else:
-            messages.success(request, str(done))
+            messages.success(request, str(done(result) if callable(done) else done))
             return redirect("portal:incident", incident.contract_id, incident.public_id)
     placed = incident_placement(incident=incident)
     year = placed.placement.year if placed else None
     effects = [
-        (choice, figures_preview(year=year, step=lambda choice=choice: choice.run(PREVIEW_NOTE)))  # type: ignore[misc]
+        (choice, figures_preview(year=year, step=lambda choice=choice: (choice.shown or choice.run)(PREVIEW_NOTE)))  # type: ignore[misc]
         for choice in choices
         if preview and year is not None
     ]

@@ -1,9 +1,12 @@
-"""CSV with a header row; `--map FIELD=COLUMN` says which column is which, `--set FIELD=VALUE` fills in constants."""
+"""CSV with a header row; `columns` say which column holds which field, `constants` fill in the others."""
 
 import csv
 import datetime
+import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
+
+from django.utils.translation import gettext as _
 
 from yoco.incidents.importers.records import (
     Imported,
@@ -17,7 +20,7 @@ from yoco.incidents.importers.records import (
     whole_number,
     written,
 )
-from yoco.incidents.payload import Phases
+from yoco.incidents.payload import Kind, Phases, Resolution, Signal, StateSource
 
 # Our field → where it goes in the report, and how its text is read.
 FIELDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -26,8 +29,8 @@ FIELDS: dict[str, tuple[tuple[str, ...], str]] = {
     "gpus": (("workload", "gpus"), "number"),
     "gpus_per_node": (("workload", "gpus_per_node"), "number"),
     "gpu_model": (("workload", "gpu_model"), "text"),
-    "kind": (("kind",), "text"),
-    "signal": (("trigger", "signal"), "text"),
+    "kind": (("kind",), "word"),
+    "signal": (("trigger", "signal"), "word"),
     "xid": (("trigger", "xid"), "number"),
     "node": (("where", "node"), "text"),
     "rank": (("where", "rank"), "number"),
@@ -40,11 +43,17 @@ FIELDS: dict[str, tuple[tuple[str, ...], str]] = {
     "samples_per_step": (("progress", "samples_per_step"), "number"),
     "checkpoint_loaded": (("progress", "checkpoint_loaded"), "flag"),
     "last_checkpoint_at": (("progress", "last_checkpoint_at"), "time"),
-    "state_source": (("state", "source"), "text"),
+    "state_source": (("state", "source"), "word"),
     "digest_sent": (("state", "digest_sent"), "text"),
     "digest_received": (("state", "digest_received"), "text"),
-    "resolution": (("resolution",), "text"),
-    "root_event_id": (("root_event_id",), "text"),
+    "resolution": (("resolution",), "word"),
+    "root_event_id": (("root_event_id",), "uuid"),
+}
+WORDS = {
+    "kind": get_args(Kind),
+    "signal": get_args(Signal),
+    "state_source": get_args(StateSource),
+    "resolution": get_args(Resolution),
 }
 IDENTITY = "external_id"
 REQUIRED = ("started_at", "run_id", "gpus")
@@ -57,7 +66,7 @@ def csv_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
     reader = csv.reader(lines, strict=True)
     header = next(reader, None)
     if not header:
-        raise SpecError("The file is empty; its first line must name the columns.")
+        raise SpecError(_("The file is empty; its first line must name the columns."))
     columns = _columns([name.strip() for name in header], spec)
     line = reader.line_num + 1
     while True:
@@ -66,13 +75,14 @@ def csv_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Rejected(line, f"This is not CSV: {error}.", "")
+            yield Rejected(line, _("This is not CSV: %(error)s.") % {"error": error}, "")
             line = reader.line_num + 1
             continue
         if row:
             try:
                 if len(row) != len(header):
-                    raise RowError(f"The header has {len(header)} columns, this row has {len(row)}.")
+                    sentence = _("The header has %(header)s columns, this row has %(columns)s.")
+                    raise RowError(sentence % {"header": len(header), "columns": len(row)})
                 yield Imported(line, _report({name: row[index].strip() for name, index in columns.items()}, spec))
             except RowError as error:
                 yield Rejected(line, str(error), ",".join(row))
@@ -83,10 +93,12 @@ def _columns(header: list[str], spec: ImportSpec) -> dict[str, int]:
     known = {*FIELDS, IDENTITY}
     for name in (*spec.columns, *spec.constants):
         if name not in known:
-            raise SpecError(f"There is no field “{name}”. Fields: {', '.join(sorted(known))}.")
+            sentence = _("There is no field “%(field)s”. Fields: %(fields)s.")
+            raise SpecError(sentence % {"field": name, "fields": ", ".join(sorted(known))})
     for column in spec.columns.values():
         if column not in header:
-            raise SpecError(f"The file has no column “{column}”. Columns: {', '.join(header)}.")
+            sentence = _("The file has no column “%(column)s”. Columns: %(columns)s.")
+            raise SpecError(sentence % {"column": column, "columns": ", ".join(header)})
     taken = set(spec.columns.values())
     columns = {name: header.index(column) for name, column in spec.columns.items()}
     for name in known - spec.columns.keys() - spec.constants.keys():
@@ -94,7 +106,8 @@ def _columns(header: list[str], spec: ImportSpec) -> dict[str, int]:
             columns[name] = header.index(name)
     for name in REQUIRED:
         if name not in columns and name not in spec.constants:
-            raise SpecError(f"No column holds “{name}”. Say which: --map {name}=COLUMN, or --set {name}=VALUE.")
+            sentence = _("No column holds “%(field)s”. Say which column does, or set it for every row.")
+            raise SpecError(sentence % {"field": name})
     return columns
 
 
@@ -109,6 +122,10 @@ def _report(row: dict[str, str], spec: ImportSpec) -> dict[str, Any]:
         value: Any = text
         if kind == "number":
             value = whole_number(text, name)
+        elif kind == "word":
+            _word_check(text, name)
+        elif kind == "uuid":
+            _uuid_check(text, name)
         elif kind == "flag":
             value = _flag(text, name)
         elif kind == "time":
@@ -122,7 +139,7 @@ def _report(row: dict[str, str], spec: ImportSpec) -> dict[str, Any]:
         place[path[-1]] = value
     for name in REQUIRED:
         if name not in values:
-            raise RowError(f"{name} is empty.")
+            raise RowError(_("%(field)s is empty.") % {"field": name})
     ended = "resumed_at" in body["phases"] or "resolution" in body
     body["type"] = "incident.resolved" if ended else "incident.detected"
     identity = values.get(IDENTITY) or "|".join(
@@ -141,4 +158,18 @@ def _flag(text: str, name: str) -> bool:
     try:
         return FLAGS[text.lower()]
     except KeyError:
-        raise RowError(f"{name} is “{text[:40]}”; write true or false.") from None
+        sentence = _("%(field)s is “%(text)s”; write true or false.")
+        raise RowError(sentence % {"field": name, "text": text[:40]}) from None
+
+
+def _word_check(text: str, name: str) -> None:
+    if text not in WORDS[name]:
+        sentence = _("%(field)s is “%(text)s”; write one of: %(words)s.")
+        raise RowError(sentence % {"field": name, "text": text[:40], "words": ", ".join(WORDS[name])})
+
+
+def _uuid_check(text: str, name: str) -> None:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        raise RowError(_("%(field)s is “%(text)s”, not a UUID.") % {"field": name, "text": text[:40]}) from None

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from yoco.incidents.importers.records import (
     Counted,
     Imported,
@@ -56,7 +58,9 @@ def dmesg_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
     """One report for each event that is an infrastructure failure; memory grows with the nodes, not with the lines."""
     for name in ("run_id", "gpus"):
         if name not in spec.constants:
-            raise SpecError(f"A kernel log does not know the workload: say --set {name}=VALUE.")
+            raise SpecError(
+                _("A kernel log does not know the workload; set %(field)s for the whole file.") % {"field": name}
+            )
     gpus = whole_number(spec.constants["gpus"], "gpus")
     open_events: dict[str, _Event] = {}
     others = 0
@@ -71,16 +75,18 @@ def dmesg_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
             yield Rejected(number, str(error), raw.rstrip("\r\n")[:500])
             continue
         event = open_events.get(node)
-        if event is not None and not -spec.window <= at - event.last_at <= spec.window:
-            yield _record(event, spec, gpus)
-            event = None
+        if event is not None:
+            earlier, later = sorted((at, event.last_at))
+            if later - earlier > spec.window(earlier):
+                yield _record(event, spec, gpus)
+                event = None
         if event is None:
             event = open_events[node] = _Event(node=node, line=number, first_at=at, last_at=at)
         _gather(event, found, at)
     for event in open_events.values():
         yield _record(event, spec, gpus)
     if others:
-        yield Counted("lines without XID or SXid", others)
+        yield Counted(_("lines without XID or SXid"), others)
 
 
 def _gather(event: _Event, found: re.Match[str], at: datetime.datetime) -> None:
@@ -101,28 +107,29 @@ def _when_and_where(text: str, spec: ImportSpec) -> tuple[datetime.datetime, str
         return instant(found["time"], spec), node or found["node"]
     if found := SINCE_BOOT.search(text):
         if spec.boot_time is None:
-            raise RowError("The time counts from boot; say when that was with --boot-time.")
+            raise RowError(_("The time counts from the start of the machine; say when that was."))
         return spec.boot_time + datetime.timedelta(seconds=float(found["seconds"])), _named(node)
     if found := CLOCK.search(text):
         at = datetime.datetime.strptime(found["time"], "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007  (the spec names the zone)
         return instant(at.isoformat(), spec), _named(node)
     if SYSLOG.match(text):
-        raise RowError("The time has no year; export with journalctl --output=short-iso.")
-    raise RowError("The line has no time that can be read.")
+        raise RowError(_("The time has no year; export with journalctl --output=short-iso."))
+    raise RowError(_("The line has no time that can be read."))
 
 
 def _named(node: str) -> str:
     if not node:
-        raise RowError("The line does not name its node; say --set node=NAME.")
+        raise RowError(_("The line does not name its node; set node for the whole file."))
     return node
 
 
 def _record(event: _Event, spec: ImportSpec, gpus: int) -> Record:
     root = min(event.codes, key=lambda code: (cause_precedence(code), event.first_of[code], code))
-    family, _, number = root.partition(":")
+    family, number = root.split(":")
     entry = triage(int(number), family="xid" if family == "xid" else "sxid")
     if not _is_failure(entry, event):
-        return Counted(f"lines of {root.upper()}, no failure of the infrastructure", event.lines)
+        what = _("lines of %(code)s, no failure of the infrastructure") % {"code": root.upper()}
+        return Counted(what, event.lines)
     trigger: dict[str, Any] = {
         "signal": "xid" if family == "xid" else "link",
         "detail": {

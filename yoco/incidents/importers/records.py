@@ -3,10 +3,12 @@
 import datetime
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
+
+from django.utils.translation import gettext as _
 
 Format = Literal["csv", "sacct", "dmesg"]
 
@@ -17,6 +19,7 @@ class ImportSpec:
 
     `zone` is needed for times without offset, `fold` only for those in a repeated hour: 0 the first, 1 the second.
     `columns` maps our fields to the file's columns, `constants` gives fields the same value in every row.
+    `window` is the root event window at an instant.
     """
 
     format: Format
@@ -27,7 +30,7 @@ class ImportSpec:
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     boot_time: datetime.datetime | None = None
-    window: datetime.timedelta = datetime.timedelta(seconds=60)
+    window: Callable[[datetime.datetime], datetime.timedelta] = lambda at: datetime.timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +82,24 @@ def instant(text: str, spec: ImportSpec) -> datetime.datetime:
         else:
             at = datetime.datetime.fromisoformat(text)
     except ValueError:
-        wanted = f"the format {spec.time_format}" if spec.time_format else "ISO 8601 (or name its --time-format)"
-        raise RowError(f"“{text[:40]}” is not a time in {wanted}.") from None
+        if spec.time_format:
+            sentence = _("“%(text)s” is not a time in the format %(format)s.")
+        else:
+            sentence = _("“%(text)s” is not a time in ISO 8601; if the file writes times otherwise, name their format.")
+        raise RowError(sentence % {"text": text[:40], "format": spec.time_format}) from None
     if at.tzinfo is not None:
         return _in_utc(at, text)
     if spec.zone is None:
-        raise RowError(f"{text} has no offset from UTC; name the zone with --time-zone.")
+        raise RowError(_("%(text)s has no offset from UTC; name the time zone of the file.") % {"text": text})
     first, second = (_in_utc(at.replace(tzinfo=spec.zone, fold=fold), text) for fold in (0, 1))
     if first == second:
         return first
     if second < first:  # in a skipped hour the two readings lie the wrong way round
-        raise RowError(f"{text} does not exist in {spec.zone.key}: the clock was set forward.")
+        sentence = _("%(text)s does not exist in %(zone)s: the clock was set forward.")
+        raise RowError(sentence % {"text": text, "zone": spec.zone.key})
     if spec.fold is None:
-        raise RowError(f"{text} came twice in {spec.zone.key}: the clock was set back. Say which with --fold 0 or 1.")
+        sentence = _("%(text)s came twice in %(zone)s: the clock was set back. Say which of the two hours is meant.")
+        raise RowError(sentence % {"text": text, "zone": spec.zone.key})
     return second if spec.fold else first
 
 
@@ -99,7 +107,7 @@ def _in_utc(at: datetime.datetime, text: str) -> datetime.datetime:
     try:
         return at.astimezone(datetime.UTC)
     except (OverflowError, ValueError):
-        raise RowError(f"{text} is out of range.") from None
+        raise RowError(_("%(text)s is out of range.") % {"text": text}) from None
 
 
 def written(at: datetime.datetime) -> str:
@@ -132,4 +140,5 @@ def whole_number(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise RowError(f"{name} is “{text[:40]}”, not a whole number.") from None
+        sentence = _("%(field)s is “%(text)s”, not a whole number.")
+        raise RowError(sentence % {"field": name, "text": text[:40]}) from None

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from yoco.incidents.importers.records import (
     Counted,
     Imported,
@@ -22,6 +24,7 @@ from yoco.incidents.importers.records import (
 )
 from yoco.incidents.importers.records import written as rfc3339
 
+EXPORT = "sacct --parsable2 --format=JobID,JobName,State,Start,End,AllocNodes,AllocTRES,NodeList"
 REQUIRED = ("JobID", "State", "End")
 INFRASTRUCTURE = {"NODE_FAIL", "BOOT_FAIL"}
 STATES = {
@@ -45,33 +48,32 @@ def sacct_read(lines: Iterable[str], spec: ImportSpec) -> Iterator[Record]:
             header = fields
             missing = [name for name in REQUIRED if name not in header]
             if missing:
-                raise SpecError(
-                    f"The first line has no {' and '.join(missing)}. Export with: sacct --parsable2 "
-                    "--format=JobID,JobName,State,Start,End,AllocNodes,AllocTRES,NodeList"
-                )
+                sentence = _("The first line does not name %(fields)s. Export with: %(command)s")
+                raise SpecError(sentence % {"fields": ", ".join(missing), "command": EXPORT})
             continue
         if len(fields) != len(header):
-            yield Rejected(number, f"The header has {len(header)} fields, this line has {len(fields)}.", text)
+            sentence = _("The header has %(header)s fields, this line has %(fields)s.")
+            yield Rejected(number, sentence % {"header": len(header), "fields": len(fields)}, text)
             continue
         try:
             yield _record(number, dict(zip(header, fields, strict=True)), spec)
         except RowError as error:
             yield Rejected(number, str(error), text)
     if header is None:
-        raise SpecError("The file is empty; its first line must name the fields.")
+        raise SpecError(_("The file is empty; its first line must name the fields."))
 
 
 def _record(number: int, row: dict[str, str], spec: ImportSpec) -> Record:
     job = row["JobID"]
     if STEP_ID.fullmatch(job):
-        return Counted("job steps")
+        return Counted(_("job steps"))
     if not JOB_ID.fullmatch(job):
-        raise RowError(f"“{job[:40]}” is no job id.")
+        raise RowError(_("“%(text)s” is no job id.") % {"text": job[:40]})
     state = row["State"].split(" ")[0].rstrip("+")
     if state not in STATES:
-        raise RowError(f"“{state[:40]}” is no job state.")
+        raise RowError(_("“%(text)s” is no job state.") % {"text": state[:40]})
     if state not in INFRASTRUCTURE:
-        return Counted(f"jobs {state}")
+        return Counted(_("jobs %(state)s") % {"state": state})
     at = instant(row["End"], spec)
     nodes = row.get("NodeList", "")
     body: dict[str, Any] = {
@@ -90,7 +92,9 @@ def _workload(job: str, row: dict[str, str], spec: ImportSpec) -> dict[str, Any]
     found = GPUS.search(row.get("AllocTRES", "")) or GPUS.search(row.get("ReqTRES", ""))
     text = found[1] if found else spec.constants.get("gpus")
     if text is None:
-        raise RowError("The row does not say how many GPUs the job had; add AllocTRES, or say --set gpus=N.")
+        raise RowError(
+            _("The row does not say how many GPUs the job had; export AllocTRES too, or set gpus for every row.")
+        )
     gpus = whole_number(text, "gpus")
     nodes = row.get("AllocNodes") or row.get("NNodes") or ""
     per_node = gpus // int(nodes) if nodes.isdigit() and int(nodes) and gpus % int(nodes) == 0 else None

@@ -10,7 +10,7 @@ from yoco.incidents.models.incident import (
     Run,
     Signal,
 )
-from yoco.incidents.models.regrouping import Regrouping
+from yoco.incidents.models.regrouping import Regrouping, RegroupingAction, RegroupingProposal
 from yoco.incidents.models.reports import AgentBoot, RawReport, ReportSource
 from yoco.incidents.models.review import Decision, Dispute, Exclusion
 
@@ -25,6 +25,8 @@ __all__ = [
     "Origin",
     "RawReport",
     "Regrouping",
+    "RegroupingAction",
+    "RegroupingProposal",
     "ReportSource",
     "Resolution",
     "RootEvent",

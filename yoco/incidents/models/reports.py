@@ -58,7 +58,9 @@ class AgentBoot(models.Model):
     boot_id = models.UUIDField()
     run_id = models.CharField(max_length=200, blank=True)
     last_seq = models.BigIntegerField(default=0)
-    last_step = models.BigIntegerField(null=True)
+    last_step = models.BigIntegerField(null=True, help_text="As the latest heartbeat that named one told.")
+    step_at = models.DateTimeField(null=True, help_text="When that heartbeat was written.")
+    step_since = models.DateTimeField(null=True, help_text="When a heartbeat first told of that step.")
     first_seen_at = models.DateTimeField(default=timezone.now)
     last_seen_at = models.DateTimeField(default=timezone.now)
     run_ended_at = models.DateTimeField(null=True)
@@ -67,7 +69,9 @@ class AgentBoot(models.Model):
     accounted_seq = models.BigIntegerField(
         default=0, help_text="Up to here every number has arrived or is part of an unaccounted incident."
     )
-    silence_noted_at = models.DateTimeField(null=True, help_text="`last_seen_at` of a silence that the sweep noted.")
+    silence_noted_at = models.DateTimeField(
+        null=True, help_text="`last_seen_at` of a silence that is accounted for: told, or counted as unaccounted."
+    )
 
     class Meta:
         constraints = [

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
-from yoco.incidents.payload import heartbeat_read
-from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, runs_upsert
+from yoco.incidents.payload import Heartbeat, heartbeat_read
+from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, run_last_step, runs_upsert
 from yoco.incidents.services.silence import silences_explain
 
 
@@ -29,6 +29,7 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
     if beat.workload is not None and beat.workload.run_id == beat.run_id:
         runs_upsert(contract=contract, workloads={beat.run_id: beat.workload})
     seen_at = min(beat.at, received_at)
+    ended = beat.run_ended and _ends_where_it_stood(contract, beat, seen_at)
     (boot,) = boots_upsert(
         contract=contract,
         news=[
@@ -39,9 +40,19 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
                 seq=beat.seq,
                 seen_at=seen_at,
                 step=beat.step,
-                ended_at=seen_at if beat.run_ended else None,
+                ended_at=seen_at if ended else None,
             )
         ],
     )
     explained = silences_explain(contract=contract, incidents=[], boots=[boot], at=received_at)
     return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained)
+
+
+def _ends_where_it_stood(contract: Contract, beat: Heartbeat, at: datetime.datetime) -> bool:
+    """An end counts as one only at the step where the run was last known to stand, or beyond.
+
+    A bare word, or an end at a step long passed, would hide that the run was lost: it stays awaited, and unaccounted
+    once it is silent.
+    """
+    known = run_last_step(contract=contract, run_id=beat.run_id, boot_id=beat.boot_id, at=at)
+    return known is None or (beat.step is not None and beat.step >= known)

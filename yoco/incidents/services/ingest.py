@@ -15,9 +15,10 @@ from django.db.models import Q
 from yoco.accounts.models import AgentKey
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
+from yoco.core.bulk import rows_write
 from yoco.incidents.models import Incident, RawReport, ReportSource, Run
 from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
-from yoco.incidents.projection import UNKNOWN, project, report_order
+from yoco.incidents.projection import UNKNOWN, detection_of, project, report_order
 from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
 from yoco.incidents.services.silence import silences_explain
@@ -129,7 +130,7 @@ def _store(
         .values_list("report_id", "content_sha256", "conflict", "incident_id", "source", "received_at", "body")
     )
     new = _compare(drafts, stored, results)
-    RawReport.objects.bulk_create(
+    rows_write(
         [
             RawReport(
                 contract=contract,
@@ -206,13 +207,9 @@ def _project(
     }
     latest = sorted((reports[-1] for reports in ordered.values()), key=report_order)
     workloads = {report.workload.run_id: report.workload for report in latest}
-    workloads.update(
-        {
-            reports[0].workload.run_id: reports[0].workload
-            for reports in ordered.values()
-            if reports[0].workload.run_id not in workloads
-        }
-    )
+    detections = {incident_id: detection_of(reports).workload for incident_id, reports in ordered.items()}
+    for workload in detections.values():
+        workloads.setdefault(workload.run_id, workload)
     runs = runs_upsert(contract=contract, workloads=workloads, overwrite=overwrite_runs)
     before = {
         incident.public_id: incident for incident in Incident.objects.filter(contract=contract, public_id__in=told)
@@ -221,15 +218,13 @@ def _project(
     for incident_id, reports in ordered.items():
         incident = before.get(incident_id) or Incident(contract=contract, public_id=incident_id, revision=0)
         incidents.append(incident)
-        if _facts_set(incident, project(reports), runs[reports[0].workload.run_id], _origin(told[incident_id])):
+        if _facts_set(incident, project(reports), runs[detections[incident_id].run_id], _origin(told[incident_id])):
             incident.revision += 1
             changed.append(incident)
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
     moved = root_events_assign(contract=contract, incidents=incidents)
-    Incident.objects.bulk_create(
-        incidents, update_conflicts=True, unique_fields=["contract", "public_id"], update_fields=UPSERT_FIELDS
-    )
+    rows_write(incidents, unique=("contract", "public_id"), update=tuple(UPSERT_FIELDS))
     return {incident.pk for incident in (*changed, *moved)}, incidents
 
 

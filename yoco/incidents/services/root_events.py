@@ -2,15 +2,17 @@
 
 import datetime
 import uuid
-from collections.abc import Collection
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Collection
 
 from django.db.models import Q, QuerySet
 
 from yoco.contracts.models import Contract, GuaranteeTerms
+from yoco.contracts.selectors import YearlyTerms, yearly_terms
+from yoco.core.bulk import rows_write
 from yoco.incidents.grouping import Group, Member, group
 from yoco.incidents.models import Incident, RootEvent
 from yoco.incidents.triage import cause
+from yoco.incidents.trigger import kind_evidenced
 
 MEMBER_COLUMNS = (
     "pk",
@@ -24,37 +26,34 @@ MEMBER_COLUMNS = (
     "moved_to",
     "root_event_id",
 )
-Windows = list[tuple[datetime.date, datetime.timedelta]]
 
 
-def _windows(contract: Contract) -> Windows:
-    """The root event window of each version of the terms by its first day; the default before the first version."""
-    versions = [(datetime.date.min, GuaranteeTerms().root_event_window_s)]
-    versions += (
-        GuaranteeTerms.objects.filter(contract=contract)
-        .order_by("effective_on")
-        .values_list("effective_on", "root_event_window_s")
-    )
-    return [(day, datetime.timedelta(seconds=seconds)) for day, seconds in versions]
+def root_event_windows(*, contract: Contract) -> Callable[[datetime.datetime], datetime.timedelta]:
+    """The root event window at an instant: that of the terms which govern its contract year. Two queries."""
+    terms = yearly_terms(contract=contract)
+    return lambda at: _window(terms.at(at))
 
 
-def _member(incident: Incident, windows: Windows, zone: ZoneInfo) -> Member:
-    day = incident.started_at.astimezone(zone).date()
+def _window(terms: GuaranteeTerms) -> datetime.timedelta:
+    return datetime.timedelta(seconds=terms.root_event_window_s)
+
+
+def _member(incident: Incident, terms: YearlyTerms) -> Member:
     return Member(
         id=incident.public_id,
-        kind=incident.kind,
+        kind=kind_evidenced(incident.kind, signal=incident.signal, xid=incident.xid),  # type: ignore[arg-type]
         cause=cause(incident.signal, incident.xid),
         node=incident.node,
         started_at=incident.started_at,
         named=incident.root_event_named,
         moved_to=incident.moved_to,
-        window=next(window for first, window in reversed(windows) if first <= day),
+        window=_window(terms.at(incident.started_at)),
     )
 
 
-def _near(contract: Contract, incidents: Collection[Incident], windows: Windows) -> QuerySet[Incident]:
+def _near(contract: Contract, incidents: Collection[Incident], terms: YearlyTerms) -> QuerySet[Incident]:
     """Whatever could belong to one root event with any of these incidents directly."""
-    reach = max(window for _, window in windows)
+    reach = max(_window(version) for version in terms.versions)
     condition = Q(
         node__in={incident.node for incident in incidents} - {""},
         started_at__range=(
@@ -78,11 +77,10 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
     """
     if not incidents:
         return []
-    zone = ZoneInfo(contract.time_zone)
-    windows = _windows(contract)
+    terms = yearly_terms(contract=contract)
     own = {incident.public_id: incident for incident in incidents}
     touched = {incident.root_event_id for incident in incidents} - {None}
-    near_roots = _near(contract, incidents, windows).exclude(root_event=None).values("root_event_id")
+    near_roots = _near(contract, incidents, terms).exclude(root_event=None).values("root_event_id")
     others = {
         incident.public_id: incident
         for incident in Incident.objects.filter(
@@ -91,7 +89,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
         if incident.public_id not in own
     }
     everyone = {**others, **own}
-    groups = group((_member(incident, windows, zone) for incident in everyone.values()), contract_id=contract.pk)
+    groups = group((_member(incident, terms) for incident in everyone.values()), contract_id=contract.pk)
     before = {incident.root_event_id for incident in everyone.values() if incident.root_event_id is not None}
     emptied = before - {one.id for one in groups}
     _root_events_save(contract, groups, emptied=emptied)
@@ -135,7 +133,7 @@ def _names_award(
 
 def _root_events_save(contract: Contract, groups: Collection[Group], *, emptied: set[uuid.UUID]) -> None:
     bearers = _names_award(contract, groups, emptied=emptied)
-    RootEvent.objects.bulk_create(
+    rows_write(
         [
             RootEvent(
                 id=one.id,
@@ -148,7 +146,6 @@ def _root_events_save(contract: Contract, groups: Collection[Group], *, emptied:
             )
             for one in groups
         ],
-        update_conflicts=True,
-        unique_fields=["id"],
-        update_fields=["named_id", "node", "cause", "first_at", "last_at"],
+        unique=("id",),
+        update=("named_id", "node", "cause", "first_at", "last_at"),
     )

@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from django.db.models import F, Max, Min, Window
-from django.db.models.functions import Lead
+from django.db.models import F, Max, Min, Q, Window
+from django.db.models.functions import Coalesce, Lead
 
 from yoco.contracts.models import Contract
-from yoco.incidents.models import AgentBoot, RawReport, Run
+from yoco.incidents.models import AgentBoot, Incident, RawReport, Run
 from yoco.incidents.payload import Workload
 
 RUN_FIELDS = ["name", "framework", "agent_version", "strategy", "gpus", "gpu_model", "gpus_per_node"]
@@ -38,7 +38,7 @@ def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwr
 
 @dataclass(slots=True)
 class BootNews:
-    """What reports or a heartbeat say of one boot."""
+    """What reports or a heartbeat say of one boot. Only a heartbeat knows a `step`."""
 
     agent_id: str
     boot_id: uuid.UUID
@@ -71,7 +71,12 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
             )
         boot.run_id = item.run_id
         boot.last_seq = max(boot.last_seq, item.seq)
-        boot.last_step = boot.last_step if item.step is None else item.step
+        if item.step is not None and (boot.step_at is None or boot.step_at <= item.seen_at):
+            if boot.last_step != item.step:
+                boot.step_since = item.seen_at
+            boot.last_step, boot.step_at = item.step, item.seen_at
+            if item.ended_at is None and boot.run_ended_at is not None and boot.run_ended_at < item.seen_at:
+                boot.run_ended_at = None  # It goes on after all, or has begun another run.
         boot.last_seen_at = max(boot.last_seen_at, item.seen_at)
         boot.run_ended_at = boot.run_ended_at or item.ended_at
         boots.append(boot)
@@ -79,9 +84,24 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
         boots,
         update_conflicts=True,
         unique_fields=["contract", "agent_id", "boot_id"],
-        update_fields=["run_id", "last_seq", "last_step", "last_seen_at", "run_ended_at"],
+        update_fields=["run_id", "last_seq", "last_step", "step_at", "step_since", "last_seen_at", "run_ended_at"],
     )
     return boots
+
+
+def run_last_step(*, contract: Contract, run_id: str, boot_id: uuid.UUID, at: datetime.datetime) -> int | None:
+    """The step at which a run was last known to stand at an instant, or this boot ever; None if nobody told one.
+
+    Of a run without any heartbeat, its latest incident tells.
+    """
+    told = AgentBoot.objects.filter(Q(step_at__lte=at) | Q(boot_id=boot_id), contract=contract, run_id=run_id)
+    step = told.exclude(step_at=None).order_by("-step_at", "-pk").values_list("last_step", flat=True).first()
+    if step is not None:
+        return step
+    incidents = Incident.objects.filter(contract=contract, run__run_id=run_id, started_at__lte=at)
+    after = Coalesce("first_step_after", "last_committed_step")
+    known = incidents.annotate(step=after).exclude(step=None).order_by("-started_at", "-pk")
+    return known.values_list("step", flat=True).first()
 
 
 def boot_missing(boot: AgentBoot, *, after: int = 0) -> list[list[int]]:

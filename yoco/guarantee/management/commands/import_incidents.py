@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
 
 from yoco.contracts.models import Contract
 from yoco.guarantee.imports import REJECT_COLUMNS, ImportOutcome, import_spec, incidents_import, pairs_read
@@ -35,6 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("--rejects", type=Path, help="where rejected lines go (default: FILE.rejects.csv)")
         parser.add_argument("--dry-run", action="store_true", help="say what would happen and write nothing")
 
+    @translation.override("en")  # as all that the commands print
     def handle(self, *args: Any, **options: Any) -> None:
         contract = Contract.objects.filter(number=options["contract"]).first()
         if contract is None:
