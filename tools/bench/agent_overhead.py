@@ -23,6 +23,10 @@ BLOCK, TINY_BLOCK = 5, 200
 """Steps in a turn; the first is not counted, because it begins cold."""
 
 
+PATIENT = "--heartbeat-limit=600"
+"""Being stopped is no silence."""
+
+
 class Turns:
     """Two jobs of the same script that never run at the same time; one is stopped while the other has its turn."""
 
@@ -71,7 +75,7 @@ def compare(
     """Seconds of a step with the agent and without it, one figure of each in every round."""
     gates = [folder / "agent" / "steps" / "gate", folder / "bare" / "steps" / "gate"]
     with (
-        AgentJob(folder / "agent", model, script=(f"--gate={gates[0]}",)) as agent,
+        AgentJob(folder / "agent", model, script=(f"--gate={gates[0]}",), options=(PATIENT,)) as agent,
         BareJob(folder / "bare", model, script=(f"--gate={gates[1]}",)) as bare,
     ):
         turns = Turns(agent, bare)
