@@ -30,8 +30,6 @@ RECOVERY = "agent.recovery_vs_restart"
 ROUNDS = 5
 FIRST_KILL, STEPS_BETWEEN = 4, 4
 """The steps in which a worker is killed."""
-CLOCKS_AGREE = 0.25
-"""Seconds between the moment at which the agent says that it told all ranks to go on, and the last of them doing so."""
 
 
 @dataclass(frozen=True)
@@ -114,20 +112,14 @@ def measure(_wanted: Set[str], rounds: int = ROUNDS, model: Model = MIDDLE, curv
     yield Reading(
         RECOVERY,
         [loss.resumed / seconds for loss, seconds in zip(losses, restarts, strict=True)],
-        checks=(
-            (proved, True),
-            (
-                f"all ranks train within {CLOCKS_AGREE * 1000:.0f} ms of the agent's own resumed_at "
-                f"(at most {max(late) * 1000:.0f} ms)",
-                max(late) <= CLOCKS_AGREE,
-            ),
-        ),
+        checks=((proved, True),),
         notes=(
             f"{model.size} of state, 2 workers, a step of {losses[0].step * 1000:.0f} ms; {' | '.join(loads)}",
             f"SIGKILL to all ranks training again: {milliseconds([loss.resumed for loss in losses])}",
             f"relaunch from a checkpoint one step old: {milliseconds(restarts)}",
             f"SIGKILL to the next commit, with the redone step: {milliseconds([loss.gap for loss in losses])}",
-            "the agent's phases from SIGKILL, median: " + phases_line(losses),
+            f"the agent's phases from SIGKILL, median: {phases_line(losses)}; the last rank begins "
+            f"{milliseconds(late)} after the agent's own resumed_at",
             *lines,
         ),
     )
