@@ -11,6 +11,8 @@ from typing import Any
 
 from agent.wire import Message, PeerRefused, admit_stream, receive_message, write_message
 
+PREDECESSORS_SECONDS = 5.0
+
 
 @dataclass
 class Member:
@@ -154,6 +156,9 @@ class Roster:
 
     async def _serve_node(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = Node(hello["node"], writer, hello["instance"])
+        await self._predecessors_lost(node, hello["workers"])
+        if reader.at_eof():
+            return  # it has given up waiting, and introduces itself anew
         if (reason := self._stranger(node, hello["workers"])) is not None:
             node.tell({"type": "refused", "reason": reason})
             await writer.drain()
@@ -174,6 +179,18 @@ class Roster:
                 del self.nodes[node.name]
                 self.on_node_lost(node)
                 self.changed.set()
+
+    async def _predecessors_lost(self, node: Node, workers: Message) -> None:
+        """Wait a little until the workers of an earlier launcher of this name count as lost.
+
+        A host that is back within a second or two would else be refused for the sake of what died with it.
+        """
+        deadline = time.monotonic() + PREDECESSORS_SECONDS
+        while node.name not in self.nodes and time.monotonic() < deadline:
+            others = [each for each in self.members.values() if each.node == node.name and each.alive]
+            if all(each.worker in workers for each in others):
+                return
+            await asyncio.sleep(0.05)
 
     def _stranger(self, node: Node, workers: Message) -> str | None:
         """Why a launcher cannot take part under its name; None if it can."""
