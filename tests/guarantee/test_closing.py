@@ -76,9 +76,9 @@ def test_closing_places_each_incident_once_in_the_order_of_time(world: World, mo
     assert Placement.objects.get(pk=after.pk).year_id == world.year.pk
     chunks: list[list[int]] = []
 
-    def loads(contracts: Any, changed: list[int]) -> Any:
+    def loads(contracts: Any, changed: list[int], held: Any) -> Any:
         chunks.append(changed)
-        return neighbourhood(contracts, changed)
+        return neighbourhood(contracts, changed, held)
 
     monkeypatch.setattr(placements, "CHUNK", 2)
     monkeypatch.setattr(placements, "neighbourhood", loads)

@@ -242,9 +242,9 @@ def test_thousands_at_once_are_placed_a_thousand_at_a_time(world: World, monkeyp
     rows = [incident(world.contract, **{**restart(at(0.6 * n)), **same}) for n in range(11)]
     portions: list[int] = []
 
-    def loads(contracts: Any, changed: list[int]) -> Any:
+    def loads(contracts: Any, changed: list[int], held: Any) -> Any:
         portions.append(len(changed))
-        return neighbourhood(contracts, changed)
+        return neighbourhood(contracts, changed, held)
 
     monkeypatch.setattr(placements, "neighbourhood", loads)
     placements_refresh(incident_ids=[row.pk for row in reversed(rows)])

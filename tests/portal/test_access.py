@@ -87,6 +87,7 @@ def import_file(scene: Scene) -> list[Any]:
 PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
+    "portal:scenario": (nothing, SIGNED_IN),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:organisation": (organisation, OWN),
     "portal:key_create": (organisation, [200, 403, 403, 404, LOGIN, 403]),
@@ -94,6 +95,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:year": (year, OWN),
     "portal:export": (year, OWN),
+    "portal:analytics": (year, OWN),
+    "portal:analytics_topic": (lambda scene: [*year(scene), "rates"], OWN),
+    "portal:analytics_csv": (lambda scene: [*year(scene), "waste", "terms"], OWN),
+    "portal:analytics_parquet": (lambda scene: [*year(scene), "waste", "terms"], OWN),
     "portal:statement": (statement, OWN),
     "portal:statement_pdf": (statement, OWN),
     "portal:statement_json": (statement, OWN),

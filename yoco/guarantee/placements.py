@@ -60,6 +60,7 @@ UPDATED = [
     "waste_counterfactual_ms",
     "waste_potential_ms",
     "waste_estimated",
+    "waste_terms",
     "incident_revision",
     "placed_at",
 ]
@@ -203,6 +204,7 @@ def _placement(
         waste_counterfactual_ms=waste.counterfactual,
         waste_potential_ms=waste.potential,
         waste_estimated=bool(waste.estimated) and not facts.explained,
+        waste_terms={"actual": waste.terms, "counterfactual": waste.counterfactual_terms},
         incident_revision=incident.revision,
         placed_at=timezone.now(),
     )

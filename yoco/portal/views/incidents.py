@@ -18,6 +18,7 @@ from yoco.guarantee.reviews import dispute_effect
 from yoco.guarantee.selectors import incident_placement
 from yoco.incidents.models import Decision, Kind, RawReport
 from yoco.portal.access import incident_in_url, reader, year_in_url
+from yoco.portal.analytics.waste import money_text
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.selectors import event_of, incidents_page, may_object, reviews_of
 from yoco.portal.words import WASTE_TERMS, facts_in_order
@@ -91,6 +92,8 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         "members": [member for member in placed.members if member.pk != incident.pk] if placed else [],
         "waste": placed.waste if placed else None,
         "waste_terms": waste_terms(placed.waste) if placed else [],
+        "wasted_money": money_text(placed.waste.actual, incident.contract) if placed else "",
+        "saved_money": money_text(placed.waste.saved, incident.contract) if placed else "",
         "phases": phases(instants),
         "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
         "reader_zone": timezone.get_current_timezone_name(),
