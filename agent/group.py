@@ -95,11 +95,13 @@ class LiveGroup(dist.ProcessGroup):
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no collective of a dead epoch can still write; False if one is stuck after `seconds`.
 
-        A stuck one only waits for a wake-up that never comes; it does not write.
+        A stuck one only waits for a wake-up that never comes; it does not write. Later calls do not wait for it again.
         """
         deadline = time.monotonic() + seconds
-        while not all(dead.is_idle() for dead in self._graveyard):
+        while running := [dead for dead in self._graveyard if not dead.stuck and not dead.is_idle()]:
             if time.monotonic() > deadline:
+                for dead in running:
+                    dead.stuck = True
                 return False
             time.sleep(0.001)
         return True

@@ -69,6 +69,8 @@ class Members:
         self.rank, self.size = rank, size
         self._inodes: set[int] = set()
         self.works: list[Any] = []
+        self.stuck = False
+        """A collective has not ended long after the connections were shut."""
         self._on_gpus: dict[str, Any] = {}
         self.parts = {WHOLE: self._connect(WHOLE, store, rank, size, timeout)}
         for name, rows in (partitions or {}).items():

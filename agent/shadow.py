@@ -7,6 +7,7 @@ parameter after at least one step was replayed. At the cut-over only small thing
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from agent.transport import Moved, SourceFailed, bytes_of
 from agent.wire import Address, Link, Message, dial
 
 END_SECONDS = 5.0
+AHEAD = 3
+"""Records that may have arrived and not been applied, the one at work included."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,6 @@ class ShadowCopy:
         self._bytes = 0
         self._small = b""
         self._version = 0
-        self._staging = torch.empty(0, dtype=torch.uint8)
         self._thread = threading.Thread(target=self._run, name="agent-shadow", daemon=True)
         self._thread.start()
 
@@ -87,8 +89,12 @@ class ShadowCopy:
             link.send({"type": "shadow"})
             self._begin(link.receive())
             link.sock.settimeout(None)
-            while self._moved is None and not self._closed:
-                self._take(link, link.receive())
+            arrivals = _Arrivals(link, self.source.name)
+            try:
+                while self._moved is None and not self._closed:
+                    self._take(link, arrivals.next())
+            finally:
+                arrivals.end()
         except Exception as error:  # whatever it was, the migration goes on without this copy
             self._failure = f"{type(error).__name__}: {error}"
         finally:
@@ -104,15 +110,19 @@ class ShadowCopy:
         self._leaves = self._registry.prepare(answer["manifest"])
         self._units = answer["units"]
 
-    def _take(self, link: Link, message: Message) -> None:
+    def _take(self, link: Link, arrived: _Arrived) -> None:
+        message, data = arrived.message, arrived.data
+        if arrived.digest:
+            self._chain.update(arrived.digest)
+            self._bytes += len(data)
         match message["type"]:
             case "base":
-                self._take_base(message["units"], self._data(link, message))
+                self._take_base(message["units"], data)
                 faults.at("shadow_receive")
             case "groups":
-                self._take_groups(message["optimizer"], bytes(bytes_of(self._data(link, message))))
+                self._take_groups(message["optimizer"], bytes(bytes_of(data)))
             case "log":
-                self._apply(message["optimizer"], message["parts"], self._data(link, message))
+                self._apply(message["optimizer"], message["parts"], data)
                 self._version = message["version"]
                 if message["last"]:
                     link.send({"type": "at", "version": self._version})
@@ -122,33 +132,14 @@ class ShadowCopy:
                 self._ready = True
                 self._tell({"type": "shadow_ready", "version": message["version"]})
             case "small":
-                self._small = bytes(bytes_of(self._data(link, message)))
+                self._small = bytes(bytes_of(data))
             case "final":
-                self._take_buffers(message["buffers"], self._data(link, message))
+                self._take_buffers(message["buffers"], data)
                 self._version = message["version"]
             case "root":
                 self._conclude(message["digest"])
             case _:
                 raise SourceFailed(f"{self.source.name} ended it: {message.get('reason')}")
-
-    def _data(self, link: Link, message: Message) -> torch.Tensor:
-        """The bytes after a message, verified."""
-        size = message["size"]
-        if self._staging.numel() < size:
-            self._staging = torch.empty(size, dtype=torch.uint8)
-        view = bytes_of(self._staging)[:size]
-        got = 0
-        while got < size:
-            count = link.sock.recv_into(view[got:])
-            if count == 0:
-                raise ConnectionError("the peer closed the connection")
-            got += count
-        digest = xxhash.xxh3_128_digest(view)
-        if digest.hex() != message["digest"]:
-            raise SourceFailed(f"a record of {self.source.name} arrived damaged", damaged=True)
-        self._chain.update(digest)
-        self._bytes += size
-        return self._staging[:size]
 
     @torch.no_grad()
     def _take_base(self, units: list[int], data: torch.Tensor) -> None:
@@ -197,3 +188,71 @@ class ShadowCopy:
         self._moved = Moved(
             self.source.name, "own", self._bytes, sent, received, moved_at, datetime.now(UTC), ALGORITHM
         )
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """A message with the bytes that follow it, verified, and their digest."""
+
+    message: Message
+    data: torch.Tensor
+    digest: bytes = b""
+    buffer: torch.Tensor | None = None
+    """Where the data lie."""
+
+
+class _Arrivals:
+    """Receives on a thread of its own, some records ahead of the one being applied: neither waits for the other."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link, self._name = link, name
+        self._arrived: queue.SimpleQueue[_Arrived | Exception] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[torch.Tensor | None] = queue.SimpleQueue()
+        for _ in range(AHEAD):
+            self._free.put(torch.empty(0, dtype=torch.uint8))
+        self._last: torch.Tensor | None = None
+        threading.Thread(target=self._run, name="agent-arrivals", daemon=True).start()
+
+    def next(self) -> _Arrived:
+        """The next message; its data are valid until the next call. Raises what ended the stream."""
+        if self._last is not None:
+            self._free.put(self._last)
+        arrived = self._arrived.get()
+        if isinstance(arrived, Exception):
+            self._last = None
+            raise arrived
+        self._last = arrived.buffer
+        return arrived
+
+    def end(self) -> None:
+        self._free.put(None)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                message = self._link.receive()
+                if "size" not in message:
+                    self._arrived.put(_Arrived(message, torch.empty(0, dtype=torch.uint8)))
+                    continue
+                buffer = self._free.get()
+                if buffer is None:
+                    return
+                self._arrived.put(self._receive(message, buffer))
+        except Exception as error:
+            self._arrived.put(error)
+
+    def _receive(self, message: Message, buffer: torch.Tensor) -> _Arrived:
+        size = message["size"]
+        if buffer.numel() < size:
+            buffer = torch.empty(size, dtype=torch.uint8)
+        view = bytes_of(buffer)[:size]
+        got = 0
+        while got < size:
+            count = self._link.sock.recv_into(view[got:])
+            if count == 0:
+                raise ConnectionError("the peer closed the connection")
+            got += count
+        digest = xxhash.xxh3_128_digest(view)
+        if digest.hex() != message["digest"]:
+            raise SourceFailed(f"a record of {self._name} arrived damaged", damaged=True)
+        return _Arrived(message, buffer[:size], digest, buffer)

@@ -91,6 +91,8 @@ class Record:
     buffer: torch.Tensor
     pieces: list[tuple[int, str, list[int], int, int]] = field(default_factory=list)
     """Parameter number, dtype, shape, offset and size."""
+    copied: int = 0
+    """How many pieces are in the buffer already."""
 
 
 class Tap:
@@ -196,13 +198,18 @@ class Stream:
         record = Record(version, index, codec.encode(groups, "groups"), self._buffer(layout.size))
         for (number, gradient), offset in zip(chosen, offsets, strict=True):
             kind = str(gradient.dtype).removeprefix("torch.")
-            view_of(record.buffer, offset, gradient.dtype, gradient.shape).copy_(gradient)
             size = gradient.numel() * gradient.element_size()
             record.pieces.append((number, kind, list(gradient.shape), offset, size))
         with self._changed:
             self._queue.append(record)
             self._behind[version] = self._behind.get(version, 0) + layout.size
             self._changed.notify_all()
+        # The first pieces are on their way while the others are copied: the last step's decide how long a move pauses.
+        for (_, gradient), offset in zip(chosen, offsets, strict=True):
+            view_of(record.buffer, offset, gradient.dtype, gradient.shape).copy_(gradient)
+            with self._changed:
+                record.copied += 1
+                self._changed.notify_all()
 
     def _buffer(self, size: int) -> torch.Tensor:
         with self._changed:
@@ -305,16 +312,26 @@ class Stream:
         pieces = list(record.pieces)
         header: Message = {"type": "log", "version": record.version, "optimizer": record.optimizer}
         self._send({**header, "type": "groups"}, memoryview(record.groups))
+        taken = 0
         while pieces:
             first = pieces[0][3]
             part = [pieces.pop(0)]
             while pieces and pieces[0][3] + pieces[0][4] - first <= SLICE_BYTES:
                 part.append(pieces.pop(0))
             end = part[-1][3] + part[-1][4]
+            taken += len(part)
+            if not self._copied(record, taken):
+                return
             described = [[number, kind, shape, offset - first] for number, kind, shape, offset, _ in part]
             self._send({**header, "parts": described, "last": not pieces}, data[first:end])
         with self._changed:
             self._spent = [record.buffer, *self._spent[:1]]
+
+    def _copied(self, record: Record, count: int) -> bool:
+        """Wait until so many pieces are in the buffer; False if the stream has failed meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: record.copied >= count or self._failure is not None)
+            return self._failure is None
 
     def _send_check(self, checks: collections.deque[int]) -> None:
         """Digests of parameters and moments at the version that the spare has, with this record, replayed too."""
