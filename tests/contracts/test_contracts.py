@@ -118,10 +118,11 @@ def test_the_guarantee_can_be_added_to_a_contract_in_force(world: World) -> None
 
 def test_the_guarantee_cannot_begin_in_a_year_that_has_ended(world: World) -> None:
     contract = make(world, starts_on=D(2025, 9, 1), ends_on=D(2028, 9, 1), guarantee_from=None)
-    contract.years.filter(number=1).update(state="closed", closed_at=NOW)
-    with pytest.raises(DomainError) as refused:
-        services.guarantee_add(contract=contract, guarantee_from=D(2026, 8, 3), actor=None)
-    assert refused.value.code == "year_ended"
+    for state in ("open", "closing", "closed"):  # open: nothing has brought the years forward yet
+        contract.years.filter(number=1).update(state=state, closed_at=NOW if state == "closed" else None)
+        with pytest.raises(DomainError) as refused:
+            services.guarantee_add(contract=contract, guarantee_from=D(2026, 8, 3), actor=None)
+        assert refused.value.code == "year_ended"
     services.guarantee_add(contract=contract, guarantee_from=D(2026, 9, 1), actor=None)
 
 

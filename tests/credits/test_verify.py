@@ -176,6 +176,20 @@ def fixed(world: World, clock: object) -> Credit:
     return credit
 
 
+def test_an_order_too_small_for_any_credit_after_a_cancelled_one_is_no_fault(fixed: Credit) -> None:
+    """What the first order granted is taken back, and a quarter of one cent is nothing."""
+    for row in Order.objects.exclude(pk=fixed.amount_order_id):
+        make.cancel(row)
+    tiny = make.order(fixed.year.contract, 1)
+    assert fixed.amount_order is not None
+    make.cancel(fixed.amount_order)
+    credits_reinstate(order_id=fixed.amount_order.pk, actor=None)
+    fixed.refresh_from_db()
+    assert (fixed.amount_order, credit_balance(credit=fixed).granted) == (tiny, 0)
+    verification = ledger_verify()
+    assert verification.holds, verification.broken
+
+
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [

@@ -108,6 +108,8 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),
     "portal:dispute_withdraw": (incident, POST_ONLY),
     "portal:credits": (contract, OWN),
+    "portal:credits_csv": (contract, OWN),
+    "portal:ledger": (contract, OWN),
     "portal:terms": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
     "desk:contract": (contract, DESK),

@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
+from tests.credits.test_reading import recompute
 from tests.portal.scene import NOW, Scene, issue_and_approve
 from yoco.credits.selectors import credit_balance
 from yoco.credits.services import credit_apply
@@ -174,6 +175,12 @@ def test_the_statement_of_account_follows_the_ledger(owner: Client, scene: Scene
     page = text_of(owner, url)
     assert credit_balance(credit=scene.credit).applied == 120_000_000
     assert "Applied to an order R-2027 -US$1,200,000.00 US$0.00" in page
+    ledger = owner.get(reverse("portal:ledger", args=[scene.contract.pk])).json()
+    head = recompute(ledger)
+    assert (head, head in page) == (ledger["head"], True), "what the customer keeps is what the chain ends with"
+    rows = owner.get(reverse("portal:credits_csv", args=[scene.contract.pk])).content.decode().splitlines()
+    assert [row.split(",")[1] for row in rows] == ["kind", "opening", "fix", "apply", "closing"]
+    assert ",R-2027,-1200000.00,0.00,USD," in rows[3]
 
 
 def test_empty_pages_say_what_to_do(client: Client, scene: Scene) -> None:

@@ -125,8 +125,8 @@ def guarantee_add(*, contract: Contract, guarantee_from: datetime.date, actor: U
     if contract.guarantee_from is not None:
         raise DomainError(_("This contract has the guarantee already."), code="guarantee_exists")
     _check_guarantee(contract, guarantee_from)
-    ended = contract.years.filter(starts_on__lte=guarantee_from, ends_on__gt=guarantee_from)
-    if ended.exclude(state=YearState.OPEN).exists():
+    year = contract.years.filter(starts_on__lte=guarantee_from, ends_on__gt=guarantee_from)
+    if year.exclude(state=YearState.OPEN, ends_at__gt=timezone.now()).exists():
         raise DomainError(_("The guarantee cannot begin in a year that has ended."), code="year_ended")
     contract.guarantee_from = guarantee_from
     contract.save(update_fields=["guarantee_from"])

@@ -37,7 +37,8 @@ def credits_faults(*, contract_id: uuid.UUID | None, statements: dict[str, str])
         books = {kind: sums[str(credit.pk), kind.value] for kind in AccountKind}
         books[AccountKind.GRANTED] *= -1
         entries = [(entry, _frozen(entry)) for entry in grants.get(str(credit.pk), [])]
-        faults = [*_state_faults(credit, books), *_terms_faults(credit, statements), *_amount_faults(credit, entries)]
+        faults = [*_state_faults(credit, books), *_terms_faults(credit, statements)]
+        faults += _amount_faults(credit, entries, stands=books[AccountKind.GRANTED] != 0)
         for reason in faults:
             yield credit.pk, reason
         signed = {name for _entry, frozen in entries for name in frozen}
@@ -102,10 +103,13 @@ def _frozen(entry: StoredGrant) -> dict[str, Any]:
     return {signature: entry.actor} if signature else {}
 
 
-def _amount_faults(credit: Credit, entries: list[tuple[StoredGrant, dict[str, Any]]]) -> Iterator[str]:
-    """Amounts that do not follow from their base, and whatever the credit says otherwise than its entries."""
+def _amount_faults(credit: Credit, entries: list[tuple[StoredGrant, dict[str, Any]]], *, stands: bool) -> Iterator[str]:
+    """Amounts that do not follow from their base, and whatever the credit says otherwise than its entries.
+
+    Unless an amount `stands`, the last grant was taken back; the order that came next can be too small to grant any.
+    """
     grants = [entry for entry, _frozen in entries if entry.kind in GRANTS]
-    live = _base(credit) if credit.state != CreditState.REVERSED else None
+    live = _base(credit) if stands else None
     for entry, frozen in entries:
         standing = live is not None and (not grants or entry is grants[-1] or entry.kind not in GRANTS)
         base = live if standing else frozen.get("base_minor")

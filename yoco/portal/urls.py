@@ -33,6 +33,8 @@ urlpatterns = [
         name="member_change",
     ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
+    path("contracts/<uuid:contract_id>/credits/account.csv", credits.credit_account_csv, name="credits_csv"),
+    path("contracts/<uuid:contract_id>/credits/ledger.json", credits.ledger_json, name="ledger"),
     path("contracts/<uuid:contract_id>/terms/", terms.contract_terms, name="terms"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/", analytics.overview, name="analytics"),
