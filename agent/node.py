@@ -253,11 +253,13 @@ class NodeAgent:
                 message = link.receive()
                 self._heard = time.monotonic()
                 self._obey(message)
-            except OSError:
+            except OSError as broken:
                 self._link = None
                 link.close()
                 if self._over.is_set():
                     return
+                if isinstance(broken, TimeoutError):
+                    self._coordinator.kill()  # no answer for the whole limit, though it was asked each second
                 try:
                     self._connect()
                 except OSError as error:

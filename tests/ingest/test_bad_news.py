@@ -172,6 +172,15 @@ def test_costs_never_shrink(agent: AgentClient) -> None:
         assert incident.resumed_at.isoformat() == after(110).replace("Z", "+00:00")
 
 
+def test_the_end_moves_by_an_hour_at_most(agent: AgentClient) -> None:
+    """Else one lost failure, amended to end days later, would swallow all that its job meets until then."""
+    late = amended(phases__resumed_at=after(60 * 24 * 5))
+    late["sent_at"] = after(60 * 24 * 5 + 60)
+    for incident in told(agent, report(seq=1, **LOST), late):
+        assert incident.resumed_at is not None
+        assert incident.resumed_at.isoformat() == after(110 + 3600).replace("Z", "+00:00")
+
+
 YEAR = Year(
     id="y",
     starts_at=NOW.replace(month=9),

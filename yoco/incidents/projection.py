@@ -15,7 +15,7 @@ wrote them; null says nothing. The rule of each field:
 it out of its year; without any, when the detection was told |
 | `detected_at` | the earliest stated |
 | `checkpoint_loaded` | true if any report says so; false only if one says that and none the contrary |
-| `resumed_at` | the latest that any report from the closing one on states: a stall never shrinks |
+| `resumed_at` | the latest that any report from the closing one on states, an hour after the first at most |
 | `resolution` | the worst of any report: checkpoint_restart, abandoned, live_migration, path_failover |
 | `state_source` | `storage` if any report says so; else as the evidence |
 | evidence: the phases between, steps, samples, last checkpoint, bytes, digests | until the closing report the latest; \
@@ -84,6 +84,8 @@ EVIDENCE = (
 # The worst first. A healed path can leave the ratio, a migration has to prove itself.
 KINDS = ("unplanned", "preventive", "planned")
 RESOLUTIONS = ("checkpoint_restart", "abandoned", "live_migration", "path_failover")
+# How far later reports can move the end: the relapse window runs from it, so one lost failure could swallow a year's.
+END_CORRECTED = datetime.timedelta(hours=1)
 START_CORRECTED = datetime.timedelta(days=1)  # how far back later reports can move the start
 SIGNAL_RANKS = {**dict.fromkeys(FAILURE_SIGNALS, 0), "link": 2, "operator": 3}  # what else there is: 1
 
@@ -196,7 +198,7 @@ def _evidence(ordered: Sequence[Report], in_order: Sequence[dict[str, Any]]) -> 
     for name in EVIDENCE:
         final = _values(in_order[closing:], name)
         if final and name == "resumed_at":
-            yield name, max(final)
+            yield name, min(max(final), final[0] + END_CORRECTED)
         elif final:
             yield name, final[0] if all(value == final[0] for value in final) else UNKNOWN[name]
         elif before := _values(in_order[:closing], name):
