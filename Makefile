@@ -13,7 +13,7 @@ test: export NEED_SYSTEM_PACKAGES = 1
 test: translations ## lint, then the whole suite on PostgreSQL and on SQLite (ARGS='tests/test_x.py -k name' for a part)
 	@$(PY) -m tools.suite $(ARGS)
 
-soak: venv ## the agent's long tests: every kill point by itself, two minutes of random faults, then FAULTS=500 more from SEED=1
+soak: venv ## the agent's long tests: every kill point by itself, then FAULTS=500 random ones from SEED=1
 	@$(PY) -m pytest -m "agent and slow"
 	@$(PY) -m tests.agent.soak --faults $(or $(FAULTS),500) --seed $(or $(SEED),1)
 

@@ -1,34 +1,36 @@
-"""`python -m agent run …`: the commands of the agent."""
+"""`python -m agent …`: the commands of the agent and their options."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import secrets
 import socket
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 
-from agent import __version__, control, faults, planned, watch
-from agent.coordinator import Coordinator
-from agent.evidence import Evidence
+from agent import __version__, launch, planned, tls, watch
 from agent.health import cli as health_cli
-from agent.node import NodeAgent, Script
-from agent.process import has_gpus
-from agent.reporting import IncidentReporter
+from agent.job import WITHOUT_SPARE
+from agent.network import ANY_PORT, Ports, parse_ports
 from agent.reporting import cli as reporting_cli
-from agent.run_state import Job
-from agent.settings import SECRET_VARIABLE, Limits, job_secret
-from agent.supervisor import ABANDONED, CoordinatorProcess
-from agent.wal import LogDamaged
-from agent.wire import format_address, parse_address
+from agent.settings import SECRET_VARIABLE, Limits
+from agent.wal import LogDamaged, LogInUse
 
+RUN = """Starts SCRIPT once for each worker and spare, with an environment as torchrun's, and replaces a lost
+worker by a spare without losing a step. On several hosts start the same command on each, with its own
+--node-rank; the first host (0) coordinates. A host that is started again after training has begun, or
+added with `agent join`, offers all its processes as spares."""
 
-class Usage(Exception):
-    """The command cannot start; the message says what is wrong and what to do."""
+EXAMPLES = """examples:
+  one host        python -m agent run --workers 4 --spares 1 train.py --epochs 3
+  several hosts   export YOCO_SECRET=...   # the same on all hosts
+                  python -m agent run --nnodes 2 --node-rank $R --rdzv-endpoint node-0:7000 \\
+                      --workers 8 --spares 1 train.py
+  more spares     python -m agent join --rdzv-endpoint node-0:7000 --spares 8
+  move a rank     python -m agent drain RUN --rank 3
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = (options.command if "command" in options else options.run)(options)
-    except (Usage, LogDamaged) as error:
+    except (launch.Usage, LogDamaged, LogInUse) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -51,27 +53,56 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(commands)
+    _add_join(commands)
+    _add_takeover(commands)
+    planned.add_commands(commands)
+    health_cli.add_commands(commands)
+    reporting_cli.add_commands(commands)
+    coordinator = commands.add_parser("coordinator")
+    coordinator.add_argument("--fd", type=int, required=True)
+    coordinator.add_argument("--state-dir", type=Path, required=True)
+    coordinator.set_defaults(command=launch.coordinate)
+    return parser
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = commands.add_parser(
         "run",
         help="start a training script with workers and spares",
-        description="Starts SCRIPT once for each worker and spare on this machine, with an environment as "
-        "torchrun's, and replaces a lost worker by a spare without losing a step.",
+        description=RUN,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("--workers", type=_positive, required=True, help="ranks that train together")
-    run.add_argument("--spares", type=_natural, default=1, help="idle processes that can take a rank (default 1)")
-    run.add_argument("--state-dir", type=Path, help="log and incidents.jsonl (default build/agent/RUN)")
-    run.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="the coordinator's address")
-    run.add_argument("--node", default=socket.gethostname(), help="this machine's name in reports")
-    run.add_argument("--streams", type=_positive, default=2, help="TCP streams for moving state (default 2)")
     run.add_argument(
-        "--start",
-        choices=["auto", "spawn", "fork"],
-        default="auto",
-        help="fork workers from one process that has imported torch, or a fresh interpreter for each "
-        "(auto: fork where there is no GPU)",
+        "--workers",
+        "--nproc-per-node",
+        "--nproc_per_node",
+        type=_positive,
+        default=_torchrun("NPROC_PER_NODE"),
+        required=_torchrun("NPROC_PER_NODE") is None,
+        metavar="N",
+        help="ranks on this host; the run has as many on each of its hosts",
     )
-    run.add_argument("--gpus", type=_natural, help="GPUs of the run, for reports (default: workers)")
+    run.add_argument("--spares", type=_natural, default=1, metavar="M", help="idle processes on this host (1)")
+    _add_host(run)
+    run.add_argument("--state-dir", type=Path, help="log and incidents.jsonl (default build/agent/RUN)")
+    run.add_argument("--streams", type=_positive, default=2, help="TCP streams for moving state (2)")
+    run.add_argument("--gpus", type=_natural, help="GPUs of the run, for reports (default: its workers)")
     run.add_argument("--gpu-model", default="none", help="GPU model, for reports")
+    run.add_argument(
+        "--without-spare",
+        choices=WITHOUT_SPARE,
+        default="wait",
+        help="a rank is lost and no spare is free: wait for one (as long as --spare-limit, then stop; the default), "
+        "shrink (go on with fewer workers until a spare comes; DDP only), or stop",
+    )
+    run.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="begin with the state that a run kept when it had to stop (STATE/kept), as many workers",
+    )
     run.add_argument(
         "--drain-on-sigterm",
         type=_seconds,
@@ -79,31 +110,141 @@ def _parser() -> argparse.ArgumentParser:
         help="SIGTERM to a worker moves its rank, to the launcher all ranks of its node, "
         "with so much notice before the scheduler kills; a second SIGTERM ends the process",
     )
-    _add_reporting(run)
+    run.add_argument(
+        "--nan-checks",
+        action="store_true",
+        help="replace a rank whose loss, gradients or parameters are not finite where the others' are (a sick device)",
+    )
+    several = _add_hosts(run)
+    several.add_argument(
+        "--nnodes", type=_positive, default=_torchrun("NNODES", "1"), metavar="N", help="hosts of the run (1)"
+    )
+    several.add_argument(
+        "--node-rank",
+        "--node_rank",
+        type=_natural,
+        default=_torchrun("NODE_RANK", "0"),
+        metavar="R",
+        help="this host's number, from 0; 0 coordinates",
+    )
+    several.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="what the coordinator binds, where that is not --rdzv-endpoint, e.g. 0.0.0.0:7000 (127.0.0.1, any port)",
+    )
+    others = run.add_argument_group("other runs", "a run without a free spare takes places of one with lower priority")
+    others.add_argument("--pool", type=Path, metavar="DIR", help="a directory that is given to all runs of these hosts")
+    others.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first (0)")
+    others.add_argument(
+        "--preemptible",
+        action="store_true",
+        help="let runs of higher priority take places: it goes on with fewer workers (with --without-spare shrink) "
+        "or ends with its state kept",
+    )
+    reports = run.add_argument_group("reports", "what the agent tells the service about incidents")
+    reports.add_argument("--run-id", default=time.strftime("run-%Y%m%d-%H%M%S"), help="the run's name in reports")
+    reports.add_argument("--spool", type=Path, help="reports on disk until the service has them (STATE/spool)")
+    reports.add_argument("--report-url", help="the service, e.g. https://yoco.example; without it reports stay on disk")
+    reports.add_argument("--report-key-env", metavar="NAME", help="environment variable that holds the service's key")
     watch.add_options(run)
+    limits = run.add_argument_group("limits", "every wait is bounded")
     for limit in fields(Limits):
-        run.add_argument(
-            f"--{limit.name}-limit", type=_seconds, default=limit.default, metavar="SECONDS", help=_LIMITS[limit.name]
+        limits.add_argument(
+            f"--{limit.name}-limit",
+            type=_seconds,
+            default=limit.default,
+            metavar="SECONDS",
+            help=f"{_LIMITS[limit.name]} ({limit.default:g})",
         )
     run.add_argument("script", help="the training script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    run.set_defaults(command=_run)
-    planned.add_commands(commands)
-    health_cli.add_commands(commands)
-    reporting_cli.add_commands(commands)
-    coordinator = commands.add_parser("coordinator")
-    coordinator.add_argument("--fd", type=int, required=True)
-    coordinator.add_argument("--workers", type=int, required=True)
-    coordinator.add_argument("--spares", type=int, required=True)
-    coordinator.add_argument("--state-dir", type=Path, required=True)
-    coordinator.add_argument("--gpus", type=int)
-    coordinator.add_argument("--gpu-model")
-    coordinator.add_argument("--node")
-    _add_reporting(coordinator)
-    for limit in fields(Limits):
-        coordinator.add_argument(f"--{limit.name}-limit", type=float, default=limit.default)
-    coordinator.set_defaults(command=_coordinate)
-    return parser
+    run.set_defaults(command=launch.run)
+
+
+def _add_join(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    join = commands.add_parser(
+        "join",
+        help="add this host's processes to a run, as spares",
+        description="Starts spares on this host for a run that may already train. What to run and all limits come "
+        "from the run; the host leaves it with SIGTERM, or by `agent drain RUN --node NAME`.",
+    )
+    join.add_argument("--spares", type=_positive, default=1, metavar="M", help="processes to offer (1)")
+    join.add_argument("--state-dir", type=Path, help="the run's, on a shared disk: it has address and secret")
+    _add_host(join)
+    _add_hosts(join)
+    watch.add_options(join)
+    join.add_argument("script", nargs="?", help="the training script, where its path differs on this host")
+    join.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    join.set_defaults(command=launch.join, node_rank=None)
+
+
+def _add_takeover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    takeover = commands.add_parser(
+        "takeover",
+        help="coordinate a run whose first host is lost",
+        description="Goes on from the coordinator's log, on a host that now has the address of --rdzv-endpoint (a name "
+        "or floating address that was moved here). Workers wait for it as long as --coordinator-limit; the ranks of "
+        "the lost host go to spares. Exit status as of `agent run`.",
+    )
+    takeover.add_argument("--state-dir", type=Path, required=True, help="the run's, on a disk that survived")
+    takeover.add_argument("--listen", metavar="HOST:PORT", help="what to bind (the address that the run was given)")
+    takeover.set_defaults(command=launch.take_over)
+
+
+def _add_host(parser: argparse.ArgumentParser) -> None:
+    """Options about this host's processes."""
+    parser.add_argument("--node", default=socket.gethostname(), help="this host's name in reports; no two may be equal")
+    parser.add_argument(
+        "--start",
+        choices=["auto", "spawn", "fork"],
+        default="auto",
+        help="fork workers from one process that has imported torch, or a fresh interpreter for each "
+        "(auto: fork where there is no GPU)",
+    )
+    parser.add_argument(
+        "--respawn",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="start up to N new spares in the places of processes that were lost (0)",
+    )
+    parser.add_argument(
+        "--own-gpu",
+        action="store_true",
+        help="show each process only one GPU, as device 0; otherwise it sees all and uses LOCAL_RANK, as with torchrun",
+    )
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Options that several hosts need."""
+    several = parser.add_argument_group("several hosts", f"all of them need the same secret, in {SECRET_VARIABLE}")
+    several.add_argument(
+        "--rdzv-endpoint",
+        "--rdzv_endpoint",
+        default=_torchrun("RDZV_ENDPOINT"),
+        metavar="HOST:PORT",
+        help="where the first host's coordinator is found",
+    )
+    several.add_argument("--address", metavar="HOST", help="this host's address for its peers (that towards the first)")
+    several.add_argument(
+        "--port-range",
+        type=_ports,
+        default=ANY_PORT,
+        metavar="LOW-HIGH",
+        help="where workers listen for state and rendezvous, two ports each (any free port); gloo takes any",
+    )
+    for option, what in (
+        ("cert", "this host's certificate"),
+        ("key", "its private key"),
+        ("ca", "the authority whose certificates are accepted"),
+    ):
+        variable = tls.VARIABLES[option]
+        several.add_argument(f"--tls-{option}", type=Path, metavar="FILE", help=f"TLS: {what} (PEM; or {variable})")
+    several.add_argument("--secret-file", type=Path, metavar="FILE", help=f"in place of {SECRET_VARIABLE}")
+    several.add_argument(
+        "--join-limit", type=_seconds, default=300.0, metavar="SECONDS", help="wait for the first host to answer (300)"
+    )
+    return several
 
 
 _LIMITS = {
@@ -118,119 +259,16 @@ _LIMITS = {
 }
 
 
-def _add_reporting(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run-id", default=time.strftime("run-%Y%m%d-%H%M%S"), help="the run's name in reports")
-    parser.add_argument("--spool", type=Path, help="reports on disk until the service has them (default STATE/spool)")
-    parser.add_argument("--report-url", help="the service, e.g. https://yoco.example; without it reports stay on disk")
-    parser.add_argument("--report-key-env", metavar="NAME", help="environment variable that holds the service's key")
+def _torchrun(name: str, default: str | None = None) -> str | None:
+    """The default that torchrun would take from the environment."""
+    return os.environ.get(f"PET_{name}", default)
 
 
-def _run(options: argparse.Namespace) -> int:
-    script = Path(options.script)
-    if not script.is_file():
-        raise Usage(f"there is no script {script}; give the path of a Python file")
-    if options.report_url and not options.report_key_env:
-        raise Usage("--report-url needs --report-key-env NAME, the variable that holds the agent's key")
-    if options.report_key_env and not os.environ.get(options.report_key_env):
-        raise Usage(f"{options.report_key_env} is not set; put the agent's key into it")
-    if options.report_url is None:
-        print("agent: no --report-url: incidents are kept on disk only", file=sys.stderr)
-    folder = options.state_dir or Path("build/agent") / options.run_id
+def _ports(text: str) -> Ports:
     try:
-        address = parse_address(options.listen)
-        listener = socket.create_server(address)
+        return parse_ports(text)
     except ValueError as error:
-        raise Usage(str(error)) from error
-    except OSError as error:
-        raise Usage(
-            f"cannot listen on {options.listen}: {_reason(error)}; choose another with --listen HOST:PORT"
-        ) from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Usage(f"cannot write to {folder}: {_reason(error)}; choose another with --state-dir") from error
-    if (folder / "coordinator.wal").exists():
-        raise Usage(f"{folder} holds the log of an earlier run; choose another --state-dir or --run-id")
-    os.environ.setdefault(SECRET_VARIABLE, secrets.token_urlsafe(32))
-    os.environ.setdefault("YOCO_FAULTS_DIR", str(folder.resolve()))
-    host, port = listener.getsockname()[:2]
-    control.write(folder, (host, port), os.environ[SECRET_VARIABLE])
-    coordinator = CoordinatorProcess(_coordinator_command(options, listener, folder), listener.fileno())
-    job = Script(
-        command=[options.script, *options.arguments],
-        run_id=options.run_id,
-        node=options.node,
-        host=host,
-        coordinator=(host, port),
-        secret=os.environ[SECRET_VARIABLE],
-        world_size=options.workers,
-        local_workers=options.workers,
-        first_rank=0,
-        streams=options.streams,
-        limits=_limits(options),
-        master_port=port,
-        forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
-        sigterm_notice=options.drain_on_sigterm,
-        watch=watch.from_options(options),
-        private_descriptors=[listener.fileno()],
-    )
-    status = 1
-    try:
-        status = NodeAgent(job, options.spares, coordinator).run()
-    except OSError as error:
-        raise Usage(f"the coordinator at {format_address((host, port))} does not answer: {error}") from error
-    finally:
-        final = coordinator.close(30 if status == 0 else 20)
-    return 0 if status == final == 0 else 1
-
-
-def _coordinator_command(options: argparse.Namespace, listener: socket.socket, folder: Path) -> list[str]:
-    command = [sys.executable, "-m", "agent", "coordinator", "--fd", str(listener.fileno())]
-    command += ["--workers", str(options.workers), "--spares", str(options.spares)]
-    command += ["--state-dir", str(folder), "--run-id", options.run_id, "--node", options.node]
-    command += ["--gpu-model", options.gpu_model, "--gpus", str(options.gpus or options.workers)]
-    for name in ("spool", "report_url", "report_key_env"):
-        if getattr(options, name) is not None:
-            command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    for limit in fields(Limits):
-        command += [f"--{limit.name}-limit", str(getattr(options, f"{limit.name}_limit"))]
-    return command
-
-
-def _coordinate(options: argparse.Namespace) -> int:
-    faults.script.who = "coordinator"
-    secret = job_secret()
-    workload = {
-        "run_id": options.run_id,
-        "name": options.run_id,
-        "framework": "pytorch",
-        "agent_version": __version__,
-        "world_size": options.workers,
-        "gpus": options.gpus,
-        "gpu_model": options.gpu_model,
-        "gpus_per_node": options.gpus,
-    }
-    reporter = IncidentReporter(
-        options.spool or options.state_dir / "spool",
-        options.report_url,
-        os.environ.get(options.report_key_env) if options.report_key_env else None,
-        f"{options.node}/{options.run_id}",
-        workload,
-    )
-    evidence = Evidence(options.state_dir, options.run_id, reporter, online=options.report_url is not None)
-    job = Job(options.run_id, options.workers, options.spares, _limits(options))
-    listener = socket.socket(fileno=options.fd)
-    listener.setblocking(False)
-    finished = asyncio.run(Coordinator(job, secret, options.state_dir, evidence).run(listener))
-    return 0 if finished else ABANDONED
-
-
-def _limits(options: argparse.Namespace) -> Limits:
-    return Limits(**{limit.name: getattr(options, f"{limit.name}_limit") for limit in fields(Limits)})
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:

@@ -108,6 +108,14 @@ class CommitPoint:
                     )
             return self._verdict
 
+    def refuse(self) -> bool:
+        """The prepared step must not commit, here and on every other worker. True, unless that was decided already."""
+        with self._changed:
+            if self._verdict is not None:
+                return not self._verdict
+            self._prepared = False
+            return True
+
     def _commit(self) -> None:
         self._version += 1
         self._on_commit()

@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 
+from agent import tls
 from agent.wire import Address, Link, Message, dial, format_address, parse_address
 
 FILE = "control.json"
@@ -23,13 +24,16 @@ def write(folder: Path, address: Address, secret: str) -> None:
     """Leave word of a run in its state directory. Raises OSError."""
     descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"coordinator": format_address(address), "secret": secret}, file)
+        files = {name: os.environ[name] for name in tls.VARIABLES.values() if name in os.environ}
+        json.dump({"coordinator": format_address(address), "secret": secret, "tls": files}, file)
 
 
 def read(folder: Path) -> tuple[Address, bytes]:
     """The coordinator's address and the secret. Raises NoSuchRun."""
     try:
         found = json.loads((folder / FILE).read_text())
+        for name, path in found["tls"].items():
+            os.environ.setdefault(name, path)
         return parse_address(found["coordinator"]), str(found["secret"]).encode()
     except FileNotFoundError:
         raise NoSuchRun(f"{folder} holds no {FILE}; on the launcher's machine, give its --state-dir") from None
@@ -41,7 +45,11 @@ def read(folder: Path) -> tuple[Address, bytes]:
 
 def ask(folder: Path, message: Message) -> Message:
     """Ask the coordinator. Raises NoSuchRun without a run, OSError when the coordinator does not answer."""
-    address, secret = read(folder)
+    return ask_at(*read(folder), message)
+
+
+def ask_at(address: Address, secret: bytes, message: Message) -> Message:
+    """Ask the coordinator at this address. Raises OSError when it does not answer."""
     link = Link(dial(address, secret))
     try:
         link.sock.settimeout(ANSWER_SECONDS)

@@ -73,7 +73,6 @@ class Drains:
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._roster, self._evidence, self._say = state.roster, state.evidence, state.say
-        state.roster.on_request = self._answer
         self._drains: list[Drain] = []
         self._pause: Pause | None = None
         self.nodes: set[str] = set()
@@ -96,7 +95,7 @@ class Drains:
         self._roster.changed.set()
         return answer
 
-    def _answer(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         """What the command line asks."""
         match message["type"]:
             case "drain":
@@ -107,6 +106,8 @@ class Drains:
 
     def _request(self, message: Message) -> Message:
         """Begin to drain `ranks`, `workers` or a `node`."""
+        if self._state.finished:
+            return _refused("the run is over")
         if not self._state.running and not self._state.committed:
             return _refused("training has not begun yet", again=True)
         chosen = self._chosen(message)

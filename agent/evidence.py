@@ -46,10 +46,11 @@ class Evidence:
         if reporter is not None:
             reporter.heartbeat(run_id=self._run_id, step=step)
 
-    def run_ended(self) -> None:
+    def run_ended(self, step: int) -> None:
+        """The run is over and `step` was its last committed one."""
         reporter = self._reporter
         if reporter is not None:
-            self._thread.submit(lambda: reporter.run_ended(run_id=self._run_id))
+            self._thread.submit(lambda: reporter.run_ended(run_id=self._run_id, step=step))
 
     def close(self) -> None:
         """Wait until everything is on disk, and a little for the service to answer."""

@@ -5,6 +5,8 @@
     kill:rank=2,step=5,point=backward        SIGKILL the worker of logical rank 2 in the backward of step 5
     stop:rank=0,step=3,point=gate            SIGSTOP it
     hang:…  exit:…  raise:…  break:…         sleep for ever; exit status 1; raise; cut the group's connections
+    device:…                                 raise what torch raises when a GPU fails
+    mark:rank=1,step=5,point=sick_gradient   spoil a number: sick_gradient, sick_parameters, corrupt (a segment)
     kill:who=spare,point=receive,progress=0.5
 
 Keys: `rank`, `step` (the one being computed, from 1), `point`, `bucket`, `progress` (fires once it is reached),
@@ -111,12 +113,19 @@ def _raise(script: Script) -> None:
     raise FaultInjected("scripted fault")
 
 
+def _raise_as_device(script: Script) -> None:
+    import torch
+
+    raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered (scripted fault)")
+
+
 _ACTIONS: dict[str, Callable[[Script], None]] = {
     "kill": lambda script: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda script: os.kill(os.getpid(), signal.SIGSTOP),
     "exit": lambda script: os._exit(1),
     "hang": _hang,
     "raise": _raise,
+    "device": _raise_as_device,
     "break": lambda script: script.cut(),
     "mark": lambda script: None,
 }

@@ -21,10 +21,11 @@ DataSource = Callable[[int, int], Iterable[Any]] | Iterable[Any]
 class Feed:
     """The batches of the current step and the way to the next ones."""
 
-    def __init__(self, source: DataSource, generators: list[torch.Generator]) -> None:
+    def __init__(self, source: DataSource, generators: list[journal.Generator]) -> None:
         self._source = source
         self._generators = generators
-        self._data: Any = None
+        self.data: Any = None
+        """Of the logical rank; None while closed."""
         self._batches: Iterator[Any] | None = None
         self._pass = 0
         self._drawn = 0
@@ -36,13 +37,13 @@ class Feed:
 
     def open(self, rank: int, world_size: int) -> None:
         """Make the data of a logical rank, at its beginning."""
-        self._data = self._source(rank, world_size) if callable(self._source) else self._source
+        self.data = self._source(rank, world_size) if callable(self._source) else self._source
         self._batches, self._pass, self._drawn = None, 0, 0
         self._kept, self._cursor = [], 0
 
     def close(self) -> None:
         """Forget the open data (worker processes of a loader end with it)."""
-        self._data = self._batches = None
+        self.data = self._batches = None
         self._kept, self._cursor = [], 0
 
     def next(self) -> Any:
@@ -73,11 +74,16 @@ class Feed:
         raise ValueError("the data given to Agent.steps() yields no batch")
 
     def _begin_pass(self) -> None:
-        sampler = getattr(self._data, "sampler", None)
+        sampler = getattr(self.data, "sampler", None)
         if sampler is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(self._pass)
         self._pass_rng = journal.capture_rng(self._generators)
-        self._batches = iter(self._data)
+        self._batches = iter(self.data)
+
+    @property
+    def handed_out(self) -> int:
+        """Batches that the step has been given."""
+        return self._cursor
 
     def rewind(self) -> None:
         """The step will run again: hand out its batches again."""
@@ -95,28 +101,24 @@ class Feed:
     def position(self) -> dict[str, Any]:
         """Where the data stands after the batches drawn so far."""
         found: dict[str, Any] = {"pass": self._pass, "drawn": self._drawn, "rng": self._pass_rng}
-        if hasattr(self._data, "state_dict"):
-            found["state"] = self._data.state_dict()
+        if hasattr(self.data, "state_dict"):
+            found["state"] = self.data.state_dict()
         return found
 
     def seek(self, position: dict[str, Any]) -> None:
         """Go to a position of the same logical rank, reached in another process."""
         self._kept, self._cursor = [], 0
         self._batches, self._pass, self._drawn = None, position["pass"], 0
-        if "state" in position and hasattr(self._data, "load_state_dict"):
-            self._data.load_state_dict(position["state"])
-            if position["drawn"]:
-                self._begin_pass()
-                self._drawn = position["drawn"]
-            return
-        if position["drawn"] == 0:
-            return
-        journal.restore_rng(position["rng"], self._generators)
-        self._begin_pass()
-        assert self._batches is not None
-        for _ in range(position["drawn"]):
-            next(self._batches)
-        self._drawn = position["drawn"]
+        loads = "state" in position and hasattr(self.data, "load_state_dict")
+        if loads:
+            self.data.load_state_dict(position["state"])
+        if position["drawn"]:
+            journal.restore_rng(position["rng"], self._generators)
+            self._begin_pass()
+            assert self._batches is not None
+            for _ in range(0 if loads else position["drawn"]):
+                next(self._batches)
+        self._drawn, self._pass_rng = position["drawn"], position["rng"]
 
 
 def count_samples(batch: Any) -> int:

@@ -14,12 +14,9 @@ waits for gloo itself: every collective returns a completion that the agent owns
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,111 +24,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import GroupName
 
-from agent.wire import own_sockets
-
-Tensor = torch.Tensor
-
-
-WHOLE = ""
-"""The partition of all ranks in one row."""
-
-
-class OwnedWork(c10d.Work):
-    """A collective's completion, fulfilled by gloo or by the agent, whichever comes first."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.future: torch.futures.Future[Any] = torch.futures.Future()
-        self._result = result
-        self._done = threading.Lock()
-
-    def complete(self) -> None:
-        if self._done.acquire(blocking=False):
-            self.future.set_result(self._result)
-
-    def is_completed(self) -> bool:
-        return bool(self.future.done())
-
-    def wait(self, timeout: Any = None) -> bool:
-        self.future.wait()
-        return True
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return self.future
-
-
-class Members:
-    """The gloo group of one epoch, and the sockets that it opened."""
-
-    def __init__(
-        self,
-        store: c10d.Store,
-        rank: int,
-        size: int,
-        timeout: float,
-        partitions: Mapping[str, Sequence[Sequence[int]]] | None = None,
-    ) -> None:
-        """Connects to every other member. Raises RuntimeError after `timeout` seconds.
-
-        `partitions` name ways to divide the ranks into rows; each gets one more group, of this rank's row.
-        """
-        self.rank = rank
-        self._inodes: set[int] = set()
-        self.works: list[Any] = []
-        self.stuck = False
-        """A collective has not ended long after the connections were shut."""
-        self.parts = {WHOLE: self._connect(store, rank, size, timeout)}
-        for name, rows in (partitions or {}).items():
-            number, row = next(item for item in enumerate(rows) if rank in item[1])
-            part = c10d.PrefixStore(f"{name}-{number}", store)
-            self.parts[name] = self._connect(part, row.index(rank), len(row), timeout)
-
-    def _connect(self, store: c10d.Store, rank: int, size: int, timeout: float) -> Any:
-        before = set(_socket_inodes())
-        gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout))
-        if size > 1:
-            self._inodes |= self._opened_since(before, connected=size - 1)
-        return gloo
-
-    @staticmethod
-    def _opened_since(before: set[int], connected: int) -> set[int]:
-        """Inodes of the new sockets; accepts may lag behind the constructor, so wait for them a little."""
-        deadline = time.monotonic() + 0.5
-        while True:
-            fresh = set(_socket_inodes()) - before - _own_inodes()
-            if len(fresh) > connected or time.monotonic() > deadline:
-                return fresh
-            time.sleep(0.0005)
-
-    def set_timeout(self, seconds: float) -> None:
-        """Bounds every later collective: the last line of defence behind `cut`."""
-        for gloo in self.parts.values():
-            gloo._set_default_timeout(timedelta(seconds=seconds))
-
-    def shut_sockets(self) -> None:
-        """Unblock every member: gloo on both ends sees its connections end.
-
-        Works by inode because descriptor numbers are reused, and spares listening sockets: gloo terminates
-        the process when its listener fails.
-        """
-        for inode, descriptor in _socket_inodes().items():
-            if inode not in self._inodes:
-                continue
-            try:
-                sock = socket.socket(fileno=os.dup(descriptor))
-            except OSError:
-                continue
-            with sock:
-                try:
-                    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 0:
-                        sock.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # not connected (any more)
-
-    def is_idle(self) -> bool:
-        """Whether no thread of gloo can still write into a tensor of this epoch."""
-        self.works = [work for work in self.works if not work.is_completed()]
-        return not self.works
+from agent import nccl
+from agent.members import CPU, WHOLE, Members, OwnedWork, Tensor
 
 
 class LiveGroup(dist.ProcessGroup):
@@ -157,6 +51,8 @@ class LiveGroup(dist.ProcessGroup):
         """Answers `dist.new_group` while a mesh is made."""
         self.on_break: Callable[[str], None] = lambda reason: None
         """Called from any thread when a collective fails without `cut` having been called."""
+        self.on_contribution: Callable[[Tensor], None] = lambda tensor: None
+        """Called with this rank's part of a reduction of gradients, before it begins."""
 
     # Membership ------------------------------------------------------------------------------------
 
@@ -165,7 +61,8 @@ class LiveGroup(dist.ProcessGroup):
         self.cut()
         self._bury_dead()
         with self._lock:
-            self._members, self._rank, self._state = members, members.rank, "formed"
+            self._members, self._state = members, "formed"
+            self._rank, self._size = members.rank, members.size
             self.failed, self.issued = False, 0
 
     @property
@@ -232,7 +129,8 @@ class LiveGroup(dist.ProcessGroup):
 
         `finish` runs once gloo has succeeded, before the completion; never after a cut.
         """
-        work = OwnedWork(result)
+        device = _device_of(result)
+        work = OwnedWork(result, device)
         with self._lock:
             self.calls += 1
             members = self._members
@@ -245,8 +143,11 @@ class LiveGroup(dist.ProcessGroup):
                 work.complete()
                 return work
         try:
-            inner = start(members.parts[part])
+            inner = start(members.part(part, device))
             members.works.append(inner)
+            if device.type == "cuda":
+                nccl.complete_after(inner, device, lambda: self._fulfil(work, finish))
+                return work
             inner.get_future().add_done_callback(lambda future: self._settle(name, members, work, future, finish))
         except RuntimeError as error:
             self._fail(name, members, error)
@@ -266,12 +167,19 @@ class LiveGroup(dist.ProcessGroup):
             future.value()
         except Exception as error:  # gloo raises RuntimeError subclasses and plain ones, by version
             self._fail(name, members, error)
+        self._fulfil(work, finish)
+
+    def _fulfil(self, work: OwnedWork, finish: Callable[[], None]) -> None:
         with self._lock:
             waited_for = work in self._pending
             self._pending.discard(work)
         if waited_for:
             finish()
         work.complete()
+
+    def settle(self) -> None:
+        """Wait until every collective of the step has come out: on a GPU it has only been begun so far."""
+        nccl.settle(lambda: self.failed)
 
     def _fail(self, name: str, members: Members, error: Exception) -> None:
         if self._break(members):
@@ -315,6 +223,7 @@ class LiveGroup(dist.ProcessGroup):
         if not average and opts is not None and opts.reduceOp != c10d.ReduceOp.SUM:
             raise ValueError(f"reduce-scatter with {opts.reduceOp} is not supported; use SUM or AVG")
         value = value.contiguous()
+        self.on_contribution(value)
         received = torch.empty_like(value)
         parts = received.view(self._size, *output.shape)
 
@@ -413,30 +322,14 @@ def make_default_group(rank: int, size: int) -> LiveGroup:
     return group
 
 
+def _device_of(result: Any) -> torch.device:
+    """Where the tensors of a collective lie."""
+    while isinstance(result, list) and result:
+        result = result[0]
+    return result.device if isinstance(result, Tensor) else CPU
+
+
 def _last(works: list[OwnedWork]) -> OwnedWork:
     for work in works[:-1]:
         work.wait()
     return works[-1]
-
-
-def _socket_inodes() -> dict[int, int]:
-    """Inode to descriptor of every open socket of this process."""
-    found: dict[int, int] = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue  # closed meanwhile
-        if target.startswith("socket:["):
-            found[int(target[8:-1])] = int(name)
-    return found
-
-
-def _own_inodes() -> set[int]:
-    found: set[int] = set()
-    for sock in list(own_sockets):
-        try:
-            found.add(os.fstat(sock.fileno()).st_ino)
-        except OSError:
-            continue  # closed meanwhile
-    return found

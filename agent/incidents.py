@@ -11,6 +11,7 @@ from agent.reporting.incident import (
     IncidentRecord,
     Kind,
     Phases,
+    Preempted,
     Progress,
     Signal,
     Spare,
@@ -60,6 +61,11 @@ class Incident:
         trigger = self.record.trigger
         self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, "how": how}))
 
+    def note(self, **facts: Any) -> None:
+        """More about the trigger."""
+        trigger = self.record.trigger
+        self.record = replace(self.record, trigger=replace(trigger, detail={**trigger.detail, **facts}))
+
     def became_unplanned(self, signal: Signal, detail: dict[str, Any], started_at: datetime) -> None:
         """The worker was lost before it could leave: what was to be prevented or done at leisure has happened."""
         record = self.record
@@ -96,11 +102,11 @@ class Incident:
         self._phases(state_moved_at=None, state_verified_at=None, resumed_at=None)
         self.record = replace(self.record, state=None)
 
-    def spare_assigned(self, worker: str, node: str) -> None:
-        """A spare is there to take the rank."""
+    def spare_assigned(self, worker: str, node: str, preempted: Preempted | None = None) -> None:
+        """A spare is there to take the rank; `preempted` is the run whose place it has, if it was taken from one."""
         self.holder = worker
         self._phases(spare_ready_at=datetime.now(UTC))
-        self.record = replace(self.record, spare=Spare(node=node, origin="pool"))
+        self.record = replace(self.record, spare=Spare(node, "preempted" if preempted else "pool", preempted))
 
     def state_moved(self, ready: Message, source: StateSource) -> None:
         """The spare holds the state and has verified it."""
@@ -139,6 +145,11 @@ class Incident:
         )
         self.attempt_ended("resumed")
 
+    def shrunk(self, present: int, wanted: int) -> None:
+        """Training goes on without the rank: nothing that was committed is lost, but the run is another one."""
+        self.attempt_ended("continued smaller", f"no spare was free: {present} of {wanted} workers go on")
+        self.record = replace(self.record, resolution="abandoned")
+
     def abandoned(self, reason: str) -> None:
         """Training cannot go on."""
         self.attempt_ended("abandoned", reason)
@@ -163,7 +174,7 @@ class Incident:
             phases=Phases(**times),
             progress=progress and Progress(**progress),
             state=state and State(**state),
-            spare=spare and Spare(**spare),
+            spare=spare and Spare(**{**spare, "preempted": spare["preempted"] and Preempted(**spare["preempted"])}),
             attempts=tuple(
                 Attempt(datetime.fromisoformat(each["at"]), each["outcome"], each["reason"])
                 for each in facts["attempts"]

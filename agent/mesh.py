@@ -20,7 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import GroupName
 
 from agent import faults
-from agent.group import WHOLE, LiveGroup, OwnedWork
+from agent.group import LiveGroup
+from agent.members import WHOLE, OwnedWork
 
 
 class RowGroup(LiveGroup):
@@ -34,6 +35,7 @@ class RowGroup(LiveGroup):
         """Its name in torch.distributed."""
         row = self._row(rank)
         super().__init__(row.index(rank), len(row))
+        self.on_contribution = lambda tensor: whole.on_contribution(tensor)
 
     @property
     def group_name(self) -> GroupName:

@@ -7,17 +7,21 @@ It polls `/proc/PID/stat` because the kernel tears down a process's memory befor
 from __future__ import annotations
 
 import os
+import queue
+import secrets
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from agent.network import ANY_PORT, Ports, interface_of
 from agent.planned import on_sigterm, sigterm_request
-from agent.process import Watched, describe_exit, fork, preload, spawn
+from agent.process import Watched, describe_exit, fork, has_gpus, preload, spawn
 from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
-from agent.supervisor import CoordinatorProcess
 from agent.watch import Watch, watch_gpus
 from agent.wire import Address, Link, Message, dial, format_address
 
@@ -25,6 +29,30 @@ POLL_SECONDS = 0.005
 _PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent)
 FENCE_SECONDS = 5.0
 PING_SECONDS = 1.0
+
+
+class CoordinatorSide(Protocol):
+    """What a launcher can do about the coordinator: on the first host a lot, elsewhere nothing."""
+
+    def watch(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def ended(self) -> int | None: ...
+
+
+class Elsewhere:
+    """The coordinator runs beside the first host's launcher, which sees to it."""
+
+    def watch(self) -> None:
+        """Nothing to do here."""
+
+    def kill(self) -> None:
+        """Nothing to do here."""
+
+    def ended(self) -> int | None:
+        """Not known here."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,9 @@ class Script:
     secret: str
     world_size: int
     local_workers: int
-    first_rank: int
+    """Ranks that each host of the run starts."""
+    first_rank: int | None
+    """The first rank of this host; None: it only offers spares."""
     streams: int
     limits: Limits
     master_port: int
@@ -47,22 +77,42 @@ class Script:
     """Fork the workers from this process instead of starting an interpreter for each."""
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
+    nan_checks: bool = False
     watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
+    hosts: int = 1
+    group_rank: int = 0
+    prefix: str = ""
+    """How the names of this host's workers begin; no two launchers of a run have the same."""
+    ports: Ports = ANY_PORT
+    """Where workers may listen."""
+    respawns: int = 0
+    """How many spares to start in place of lost processes."""
+    resume: str | None = None
+    """The directory of a kept state that the run begins with."""
+    own_gpu: bool = False
+    """Show each process only the GPU of its place, as device 0."""
 
 
 class NodeAgent:
     """Runs the workers of this host until the coordinator says that the run is over."""
 
-    def __init__(self, script: Script, spares: int, coordinator: CoordinatorProcess) -> None:
+    def __init__(self, script: Script, spares: int, coordinator: CoordinatorSide) -> None:
         self._script = script
         self._coordinator = coordinator
+        self._instance = secrets.token_hex(8)
         self._heard = time.monotonic()
         self._spares = spares
+        self._respawns = script.respawns
+        self._to_start: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._workers: dict[str, Watched] = {}
+        self._places: dict[int, str] = {}
+        """The last worker that was started at each place, a place being a local rank and its GPU."""
         self._link: Link | None = None
         self._ended: str | None = None
+        self._left = False
+        """The run goes on without this host."""
         self._over = threading.Event()
 
     def run(self) -> int:
@@ -70,10 +120,14 @@ class NodeAgent:
         script = self._script
         if script.forks:
             preload()
-        for index in range(script.local_workers):
-            self._start(f"{script.node}-w{index}", script.first_rank + index, index)
+        prefix = script.prefix or script.node
+        place = 0
+        if script.first_rank is not None:
+            for place in range(script.local_workers):
+                self._start(f"{prefix}-w{place}", script.first_rank + place, place)
+            place = script.local_workers
         for index in range(self._spares):
-            self._start(f"{script.node}-s{index}", None, script.local_workers + index)
+            self._start(f"{prefix}-s{index}", None, place + index)
         self._connect()
         self._coordinator.watch()
         for target, name in ((self._listen, "listen"), (self._ping, "ping")):
@@ -82,7 +136,7 @@ class NodeAgent:
             leave = {"type": "drain", "node": script.node, **sigterm_request(script.sigterm_notice)}
             # A thread, because the signal may have come while this one holds the lock for sending.
             on_sigterm(lambda: threading.Thread(target=self._tell, args=(leave,), daemon=True).start())
-        monitor = watch_gpus(script.watch, script.node, dict(enumerate(self._workers)), self._tell)
+        monitor = watch_gpus(script.watch, script.node, self._places, self._tell)
         try:
             self._watch()
         finally:
@@ -91,7 +145,7 @@ class NodeAgent:
             self._end_all()
         return self._status()
 
-    def _start(self, worker: str, rank: int | None, local_rank: int) -> None:
+    def _start(self, worker: str, rank: int | None, place: int, *, fresh: bool = False, gpu: str | None = None) -> None:
         script = self._script
         settings = WorkerSettings(
             worker=worker,
@@ -104,28 +158,70 @@ class NodeAgent:
             streams=script.streams,
             limits=script.limits,
             sigterm_notice=script.sigterm_notice,
+            ports=script.ports,
+            resume=script.resume,
+            nan_checks=script.nan_checks,
         )
+        interface = interface_of(script.host)
         environment = {
             "OMP_NUM_THREADS": "1",
+            **({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}),
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [_PACKAGE_PARENT, os.environ.get("PYTHONPATH")])),
             **settings.to_environment(),
             SECRET_VARIABLE: script.secret,
             "RANK": str(settings.rank),
-            "LOCAL_RANK": str(local_rank),
+            "LOCAL_RANK": str(place),
             "WORLD_SIZE": str(script.world_size),
             "LOCAL_WORLD_SIZE": str(script.local_workers),
-            "GROUP_RANK": str(script.first_rank // max(script.local_workers, 1)),
+            "GROUP_RANK": str(script.group_rank),
+            "GROUP_WORLD_SIZE": str(script.hosts),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(settings.rank),
+            "ROLE_WORLD_SIZE": str(script.world_size),
             "MASTER_ADDR": script.coordinator[0],
             "MASTER_PORT": str(script.master_port),
             "TORCHELASTIC_RUN_ID": script.run_id,
             "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
         }
-        if script.forks:
+        if script.own_gpu:
+            environment["CUDA_VISIBLE_DEVICES"] = own_gpu(place, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        if gpu:
+            environment["CUDA_VISIBLE_DEVICES"], environment["LOCAL_RANK"] = gpu, "0"
+        if script.forks and not fresh:
             child = fork(script.command, environment, script.private_descriptors)
         else:
             child = spawn(script.command, environment)
-        self._workers[worker] = Watched(worker, rank, child)
+        self._workers[worker] = Watched(worker, rank, child, place)
+        if gpu is None:  # otherwise the place is not one of this launcher's
+            self._places[place] = worker
+
+    def _replace(self, lost: str) -> None:
+        """Start a spare at the place of a lost process, as long as the count allows."""
+        former = self._workers.get(lost)
+        if former is None or self._respawns <= 0 or self._over.is_set() or self._places.get(former.place) != lost:
+            return
+        self._respawns -= 1
+        worker = f"{self._script.prefix or self._script.node}-r{self._script.respawns - self._respawns}"
+        # A fresh interpreter: this process has threads by now and must not fork.
+        self._start(worker, None, former.place, fresh=True)
+        self._say(f"{worker} starts as a spare in place of {lost}; {self._respawns} more may follow")
+        self._tell({"type": "started", "worker": worker, **self._facts(self._workers[worker])})
+
+    def _start_elsewhere(self, message: Message) -> None:
+        """Start a spare in a place that another run on this host has given up."""
+        worker = message["worker"]
+        self._start(worker, None, message["place"], fresh=True, gpu=message["gpu"] or "")
+        self._tell({"type": "started", "worker": worker, **self._facts(self._workers[worker])})
+
+    def _facts(self, process: Watched) -> Message:
+        gpu = own_gpu(process.place, os.environ.get("CUDA_VISIBLE_DEVICES")) if has_gpus() else None
+        return {"rank": process.rank, "pid": process.child.pid, "place": process.place, "gpu": gpu}
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(f"agent: {text}", file=sys.stderr, flush=True)
 
     # The coordinator ---------------------------------------------------------------------------------------
 
@@ -137,13 +233,12 @@ class NodeAgent:
                 link = Link(dial(self._script.coordinator, self._script.secret.encode()))
                 break
             except OSError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or self._coordinator.ended() is not None:
                     raise
                 time.sleep(0.05)
-        workers = {
-            process.worker: {"rank": process.rank, "pid": process.child.pid} for process in self._workers.values()
-        }
-        link.send({"type": "node", "node": self._script.node, "workers": workers})
+        link.sock.settimeout(self._script.limits.heartbeat)  # answers to pings come more often
+        workers = {process.worker: self._facts(process) for process in self._workers.values()}
+        link.send({"type": "node", "node": self._script.node, "instance": self._instance, "workers": workers})
         self._heard = time.monotonic()
         self._link = link
         for process in self._workers.values():
@@ -152,29 +247,33 @@ class NodeAgent:
 
     def _listen(self) -> None:
         while not self._over.is_set():
+            link = self._link
+            assert link is not None
             try:
-                assert self._link is not None
-                message = self._link.receive()
+                message = link.receive()
                 self._heard = time.monotonic()
                 self._obey(message)
             except OSError:
+                self._link = None
+                link.close()
                 if self._over.is_set():
                     return
-                self._link = None
                 try:
                     self._connect()
                 except OSError as error:
-                    self._ended = f"the coordinator is unreachable: {error}"
+                    if self._coordinator.ended() != 0:  # otherwise its last word was missed
+                        self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
 
     def _ping(self) -> None:
         """A coordinator that does not answer is replaced."""
         while not self._over.wait(PING_SECONDS):
             self._tell({"type": "ping"})
-            silent = time.monotonic() - self._heard
-            if self._link is not None and silent > self._script.limits.heartbeat:
-                self._link = None
+            link, silent = self._link, time.monotonic() - self._heard
+            if link is not None and silent > self._script.limits.heartbeat:
+                self._heard = time.monotonic()
                 self._coordinator.kill()
+                link.close()  # the listening thread connects anew
 
     def _obey(self, message: Message) -> None:
         match message["type"]:
@@ -183,10 +282,19 @@ class NodeAgent:
                 if process is not None:
                     process.fence(FENCE_SECONDS)
                 self._tell({"type": "fenced", "worker": message["worker"]})
+            case "replace" | "start":
+                self._to_start.put(message)
+            case "refused":
+                self._ended = message["reason"]
+                self._over.set()
             case "abandon":
                 self._ended = "the run was abandoned"
                 self._over.set()
             case "end":
+                self._over.set()
+            case "leave":
+                self._say("all ranks of this host have moved; it leaves the run")
+                self._left = True
                 self._over.set()
 
     def _tell(self, message: Message) -> None:
@@ -202,6 +310,13 @@ class NodeAgent:
     def _watch(self) -> None:
         """Report what happens to the workers until the run is over and all of them have ended."""
         while True:
+            # Here and not where it is asked for: a child dies with the thread that has started it.
+            while not self._to_start.empty():
+                message = self._to_start.get()
+                if message["type"] == "replace":
+                    self._replace(message["worker"])
+                elif not self._over.is_set():
+                    self._start_elsewhere(message)
             for process in list(self._workers.values()):
                 news = process.look()
                 if news == "gone":
@@ -212,7 +327,7 @@ class NodeAgent:
                     self._tell({"type": "status", "worker": process.worker, "how": how})
                 elif news == "frozen":
                     self._tell_loss(process, "hang", "stopped by a signal (state T)", None)
-            if self._over.is_set() and (self._ended is not None or self._all_gone()):
+            if self._over.is_set() and (self._left or self._ended is not None or self._all_gone()):
                 return
             time.sleep(POLL_SECONDS)
 
@@ -251,4 +366,14 @@ class NodeAgent:
 
     def _status(self) -> int:
         """0 if the run ended well; lost workers that were replaced do not count."""
+        if self._ended is not None:
+            self._say(f"this launcher ends: {self._ended}")
         return 0 if self._ended is None else 1
+
+
+def own_gpu(place: int, visible: str | None) -> str:
+    """What `CUDA_VISIBLE_DEVICES` shows to the process at `place`. Untested with a GPU: none was at hand."""
+    chosen = [part.strip() for part in visible.split(",") if part.strip()] if visible else None
+    if chosen is None:
+        return str(place)
+    return chosen[place] if place < len(chosen) else ""

@@ -86,12 +86,14 @@ def make_plan(
     *,
     distrusted: frozenset[str] = frozenset(),
     sharding: Sharding | None = None,
+    shrink: bool = False,
 ) -> Plan:
     """The next epoch from what the survivors report.
 
     The version is the highest that anybody reached: a worker one behind that is in doubt (`prepared`) holds
     the gradients to catch up. Leaving workers give their rank to a spare and are the best source, since they
-    do not train meanwhile; `distrusted` ones (their state arrived damaged) are the last.
+    do not train meanwhile; `distrusted` ones (their state arrived damaged) are the last. With `shrink` ranks may
+    stay vacant, but not rank 0, on which scripts save: the highest rank becomes rank 0 then.
 
     Raises StateLost, OutOfStep or NeedSpares.
     """
@@ -107,16 +109,19 @@ def make_plan(
         survivors, key=lambda each: (each.worker in distrusted, each.version != version, not each.leaving, -each.rank)
     )
     for rank in range(world_size):
-        if not _holders(rank, ordered, sharding):
+        if not holders_of(rank, ordered, sharding):
             raise StateLost(f"every worker that held rank {rank}'s part of the state is gone")
     ranks = {survivor.worker: survivor.rank for survivor in survivors if not survivor.leaving}
     vacant = sorted(set(range(world_size)) - set(ranks.values()))
     if len(vacant) > len(spares):
-        raise NeedSpares(len(vacant) - len(spares))
+        if not shrink or not ranks:
+            raise NeedSpares(len(vacant) - len(spares))
+        if vacant[0] == 0 and not spares:
+            ranks[max(ranks, key=lambda worker: ranks[worker])] = 0
     targets = dict(zip(spares, vacant, strict=False))
-    holders = {worker: _holders(rank, ordered, sharding) for worker, rank in targets.items()}
+    holders = {worker: holders_of(rank, ordered, sharding) for worker, rank in targets.items()}
     members = ranks | targets
-    copies = {worker: _holders(sharding.before(rank), ordered, sharding) for worker, rank in members.items()}
+    copies = {worker: holders_of(sharding.before(rank), ordered, sharding) for worker, rank in members.items()}
     return Plan(
         version,
         members,
@@ -127,7 +132,7 @@ def make_plan(
     )
 
 
-def _holders(rank: int, ordered: Sequence[Survivor], sharding: Sharding) -> tuple[Holder, ...]:
+def holders_of(rank: int, ordered: Sequence[Survivor], sharding: Sharding) -> tuple[Holder, ...]:
     """Who has the rank's part. A worker in doubt has it too, as soon as it has caught up."""
     part = sharding.parts[rank]
     own: list[Holder] = [(each.worker, "own") for each in ordered if sharding.parts[each.rank] == part]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import importlib
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -51,7 +52,12 @@ def preload() -> None:
     """Import what every worker needs, before forking."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    import agent.api  # noqa: F401 (imports torch)
+    # torch imports the second one with the first optimizer, which takes as long as torch's core.
+    for name in ("agent.api", "torch._dynamo"):
+        importlib.import_module(name)
+    # What is imported stays; the collector would only copy its pages into every worker.
+    gc.collect()
+    gc.freeze()
 
 
 def fork(command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int]) -> Child:
@@ -90,7 +96,7 @@ def _run_script(command: list[str]) -> int:
         print(error.code, file=sys.stderr)
         return 1
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         return 1
     return 0
 
@@ -139,8 +145,8 @@ def _die_with(parent: int) -> None:
 class Watched:
     """One worker process as its launcher sees it."""
 
-    def __init__(self, worker: str, rank: int | None, child: Child) -> None:
-        self.worker, self.rank, self.child = worker, rank, child
+    def __init__(self, worker: str, rank: int | None, child: Child, place: int) -> None:
+        self.worker, self.rank, self.child, self.place = worker, rank, child, place
         self.gone = False
         """Nothing of it runs any more: the kernel is ending it or has ended it."""
         self.frozen = False

@@ -13,12 +13,16 @@ from typing import Any
 
 from agent import faults
 from agent.planner import Holder, NeedSpares, OutOfStep, Plan, Sharding, StateLost, Survivor, first_plan, make_plan
+from agent.preemption import take_places
 from agent.roster import Member, address_of
 from agent.run_state import RunState
 from agent.wire import Message
 
 ATTEMPTS_WITHOUT_LOSS = 5
 """Attempts without a loss and without a step between them, after which the run is given up."""
+
+ASKED_SECONDS = 2.0
+"""How long a launcher may take to say that it has started a spare it was asked for."""
 
 
 class Abandoned(Exception):
@@ -37,6 +41,8 @@ class Recovery:
         self._roster, self._limits = state.roster, state.job.limits
         self._fruitless = 0
         self._last = (-1, -1)
+        self._asked = False
+        """Whether other runs were asked for places in this attempt."""
 
     async def run(self) -> None:
         """Raises Abandoned if the run cannot go on."""
@@ -47,7 +53,8 @@ class Recovery:
             self._count_fruitless()
             state.epoch += 1
             faults.script.step = state.committed + 1
-            state.disturbance = state.suspected = None
+            state.disturbance = state.suspected = state.redo = None
+            self._asked = False
             try:
                 await self._attempt()
             except Disturbed as error:
@@ -80,8 +87,9 @@ class Recovery:
         plan = await self._plan()
         members = {name: self._roster.members[name] for name in plan.ranks}
         record = {"kind": "plan", "epoch": state.epoch, "version": plan.version, "samples": state.samples}
-        state.wal.append({**record, "ranks": plan.ranks})
+        state.wal.append({**record, "ranks": plan.ranks, "nodes": {name: each.node for name, each in members.items()}})
         state.holders = plan.ranks
+        state.vacant = set(range(state.job.workers)) - set(plan.ranks.values())
         facts = next(iter(members.values())).facts
         state.evidence.describe(strategy=facts["strategy"], replicas=facts["replicas"])
         faults.at("planned")
@@ -90,6 +98,9 @@ class Recovery:
         if not await self._wait(lambda: all(each.ready_in == state.epoch for each in members.values()), "form"):
             self._lose_late([each for each in members.values() if each.ready_in != state.epoch], "get ready", "form")
         faults.at("all-ready")
+        for name, member in members.items():
+            member.rank = plan.ranks[name]
+        self._close_unfilled(plan)
         for incident in state.incidents.values():
             incident.resumed()
             state.remember(incident)
@@ -103,16 +114,25 @@ class Recovery:
         state.committed, state.progress_at, state.equal = plan.version, time.monotonic(), True
         if state.epoch > 1:
             state.say(f"epoch {state.epoch}: training resumes after step {plan.version}")
+        if state.vacant:
+            state.say(f"{len(members)} of {state.job.workers} workers train, until a spare comes")
 
-    async def _wait(self, predicate: Callable[[], bool], limit: str) -> bool:
-        """Like `Roster.wait`, but raises Disturbed as soon as the attempt cannot succeed."""
+    def _close_unfilled(self, plan: Plan) -> None:
+        """Ranks that nobody takes: their incidents end here, and not well."""
+        for incident in list(self._state.incidents.values()):
+            if incident.rank >= 0 and plan.ranks.get(incident.holder or "") != incident.rank:
+                incident.shrunk(len(plan.ranks), self._state.job.workers)
+                self._state.close_incident(incident)
+
+    async def _wait(self, predicate: Callable[[], bool], limit: str | float) -> bool:
+        """Like `Roster.wait`, for a named limit or seconds; raises Disturbed as soon as the attempt cannot succeed."""
 
         def decided() -> bool:
             if self._state.disturbance is not None:
                 raise Disturbed(self._state.disturbance)
             return predicate()
 
-        return await self._roster.wait(decided, getattr(self._limits, limit))
+        return await self._roster.wait(decided, getattr(self._limits, limit) if isinstance(limit, str) else limit)
 
     async def _fence_lost(self) -> None:
         """No process that was declared lost may write again: wait until each is gone."""
@@ -159,21 +179,39 @@ class Recovery:
             except NeedSpares as error:
                 if state.drains.give_way():
                     raise Disturbed("a leaving worker stays for now, because its spare is needed") from error
-                await self._wait_for_spares(error.count, len(spares))
-                continue
+                shrinks = self._may_shrink(active)
+                if state.preempted_by is not None and not shrinks:
+                    raise Abandoned(f"run {state.preempted_by} has a higher priority and took its place") from error
+                if state.preempted_by is None and not self._asked and await take_places(state, error.count):
+                    shrinks = False  # they will come
+                self._asked = True
+                if not shrinks:
+                    await self._wait_for_spares(error.count, len(spares))
+                    continue
+                plan = self._make_plan(survivors, [each.worker for each in spares], shrink=True)
             for worker, rank in plan.targets.items():
                 if rank in state.incidents:
-                    state.incidents[rank].spare_assigned(worker, self._roster.members[worker].node)
+                    node = self._roster.members[worker].node
+                    state.incidents[rank].spare_assigned(worker, node, state.origins.get(worker))
                     state.remember(state.incidents[rank])
             return plan
 
-    def _make_plan(self, survivors: list[Survivor], spares: list[str]) -> Plan:
+    def _may_shrink(self, active: list[Member]) -> bool:
+        """Whether the run may go on without a lost rank: each rank that goes on holds everything."""
+        state = self._state
+        facts = active[0].facts if active else {}
+        whole = facts.get("strategy") == "ddp" and any(not each.leaving for each in active)
+        if state.job.without_spare == "shrink" and not whole:
+            state.say("the model is sharded: the run cannot go on with fewer workers")
+        return state.job.without_spare == "shrink" and whole and state.equal
+
+    def _make_plan(self, survivors: list[Survivor], spares: list[str], *, shrink: bool = False) -> Plan:
         workers = self._state.job.workers
         facts = next(member.facts for member in self._roster.members.values() if member.registered)
         sharding = Sharding(tuple(facts["parts"]), facts["copied"])
         if self._state.equal:
             distrusted = frozenset(self._state.distrusted)
-            return make_plan(survivors, spares, workers, distrusted=distrusted, sharding=sharding)
+            return make_plan(survivors, spares, workers, distrusted=distrusted, sharding=sharding, shrink=shrink)
         digests = {member.worker: member.facts["digest"] for member in self._roster.active()}
         return first_plan(survivors, spares, workers, digests, sharding)
 
@@ -195,6 +233,16 @@ class Recovery:
         for incident in state.incidents.values():
             incident.attempt_ended("waiting", "no spare is free")
             state.evidence.amended(incident)
+        stops = state.job.without_spare == "stop"
+        # A spare that is on its way, or was asked for this moment, is not "no spare".
+        if (
+            stops
+            and not await self._wait(lambda: bool(self._roster.coming()), ASKED_SECONDS)
+            and not self._roster.coming()
+        ):
+            raise Abandoned(
+                f"rank {ranks} was lost after step {state.committed} and no spare is free (--without-spare stop)"
+            )
         if not await self._wait(lambda: len(self._roster.spares()) > present, "spare"):
             raise Abandoned(
                 f"rank {ranks} was lost after step {state.committed} and no spare came within "
@@ -208,6 +256,7 @@ class Recovery:
             "type": "plan",
             "epoch": state.epoch,
             "version": plan.version,
+            "tested": state.tested,
             "ranks": plan.ranks,
             "targets": list(plan.targets),
             "sources": [[name, address_of(self._roster.members[name], "state")] for name in plan.sources],

@@ -5,15 +5,15 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.evidence import Evidence
 from agent.incidents import Incident
-from agent.reporting.incident import Kind, Signal
+from agent.job import Job
+from agent.reporting.incident import Kind, Preempted, Signal
 from agent.roster import Member, Roster
-from agent.settings import Limits
 from agent.wal import Record, Wal
 
 if TYPE_CHECKING:
@@ -23,14 +23,8 @@ PATH = -1
 """The key of an incident in which connections broke and nobody was lost."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What the run was started with."""
-
-    run_id: str
-    workers: int
-    spares: int
-    limits: Limits
+NO_RESPAWN: tuple[Signal, ...] = ("xid", "ecc", "thermal", "power", "operator")
+"""Signals after which no other process should be started in the same place: its GPU is bad, or it was given away."""
 
 
 class RunState:
@@ -44,6 +38,8 @@ class RunState:
         self.equal = False
         """All ranks began from one state."""
         self.finished = False
+        self.abandoned = False
+        """The log says that the run was given up."""
         self.disturbance: str | None = None
         """Why the attempt under way cannot succeed."""
         self.suspected: tuple[float, str, Member] | None = None
@@ -51,11 +47,28 @@ class RunState:
         """Open incidents by rank (or `PATH`)."""
         self.fencing: set[str] = set()
         self.distrusted: set[str] = set()
+        self.tested = -1
+        """The step that is done again because numbers of one rank were not finite; this time it counts."""
+        self.suspects: list[int] = []
+        """The ranks whose numbers these were."""
+        self.redo: str | None = None
+        """Why the members must do their step again although nobody was lost."""
+        self.not_finite_said = -1
         self.initial: dict[int, str] = {}
         """Each rank's private state before the first step."""
         self.lost_workers: set[str] = set()
         self.holders: dict[str, int] = {}
         """Workers and their ranks in the last plan."""
+        self.hosts: dict[str, str] = {}
+        """Where workers ran, by an earlier coordinator's word."""
+        self.vacant: set[int] = set()
+        """Ranks that the last plan left without a worker."""
+        self.leaving_nodes: set[str] = set()
+        """Hosts whose launchers were told to end."""
+        self.preempted_by: str | None = None
+        """A run of higher priority that has taken places of this one."""
+        self.origins: dict[str, Preempted] = {}
+        """Spares in places that another run gave up."""
         self.committed = 0
         self.samples = 0
         self.progress_at = time.monotonic()
@@ -65,6 +78,11 @@ class RunState:
 
     def say(self, text: str) -> None:
         print(f"agent: {text}", file=sys.stderr, flush=True)
+
+    @property
+    def members_wanted(self) -> int:
+        """How many workers the running epoch has when none is missing."""
+        return self.job.workers - len(self.vacant)
 
     # Progress --------------------------------------------------------------------------------------------
 
@@ -95,6 +113,9 @@ class RunState:
         self.wal.append({"kind": "lost", "worker": member.worker, "rank": rank, "detail": detail})
         if not self.epoch or self.finished:
             return
+        sick = detail.get("device_error") or detail.get("detector") == "nan_check"
+        if signal not in NO_RESPAWN and not sick:
+            self.replace(member)
         what = f"spare {member.worker}" if rank is None else f"rank {rank} ({member.worker} on {member.node})"
         self.say(f"{what} was lost after step {self.committed}: {signal}, {detail.get('how') or detail}")
         leaving = self.drains.lost(member, signal, detail, datetime.fromtimestamp(time.time() - ago, UTC))
@@ -158,6 +179,29 @@ class RunState:
         if node is not None:
             self.fencing.add(member.worker)
             node.tell({"type": "fence", "worker": member.worker})
+        else:
+            member.tell({"type": "abandon", "reason": f"worker {member.worker} was given up and replaced"})
+
+    def take_over_place(self, worker: str, preempted: Preempted) -> None:
+        """A spare of this name is about to start in a place that another run gave up."""
+        self.origins[worker] = preempted
+        self.wal.append({"kind": "preempted", "worker": worker, "run": asdict(preempted)})
+
+    def replace(self, member: Member) -> None:
+        """Ask the launcher of a lost process for a spare in its place, unless the place itself is bad or left."""
+        node = self.roster.nodes.get(member.node)
+        if node is not None and member.node not in self.drains.nodes:
+            node.tell({"type": "replace", "worker": member.worker})
+
+    def doubt(self, step: int, suspects: list[int]) -> None:
+        """A step is done again to find out whether a device was sick; what comes out then counts."""
+        self.tested, self.suspects = step, suspects
+        self.wal.append({"kind": "tested", "step": step, "suspects": suspects})
+
+    def verified_holders(self) -> dict[str, int]:
+        """Workers of the last plan with their ranks, but for spares that had not received the state."""
+        waiting = {each.holder for each in self.incidents.values() if each.record.state is None}
+        return {worker: rank for worker, rank in self.holders.items() if worker not in waiting}
 
     # The log ---------------------------------------------------------------------------------------------
 
@@ -167,13 +211,20 @@ class RunState:
             match record["kind"]:
                 case "initial":
                     self.initial = {int(rank): text for rank, text in record["private"].items()}
+                    self.equal = record["equal"]
                 case "epoch":
                     self.epoch, self.running = record["epoch"], False
                 case "plan":
                     self.committed, self.samples = record["version"], record["samples"]
                     self.holders = record["ranks"]
+                    self.hosts |= record["nodes"]
+                    self.vacant = set(range(self.job.workers)) - set(self.holders.values())
                 case "resume":
                     self.running = self.equal = True
+                case "preempted":
+                    self.origins[record["worker"]] = Preempted(**record["run"])
+                case "tested":
+                    self.tested, self.suspects = record["step"], record["suspects"]
                 case "lost":
                     self.lost_workers.add(record["worker"])
                 case "incident":
@@ -182,4 +233,4 @@ class RunState:
                 case "closed":
                     self.incidents.pop(record["rank"], None)
                 case "finished" | "abandoned":
-                    self.finished = True
+                    self.finished, self.abandoned = True, record["kind"] == "abandoned"

@@ -50,8 +50,13 @@ class WorkerSettings:
     world_size: int
     streams: int
     limits: Limits
+    nan_checks: bool = False
     sigterm_notice: float | None = None
     """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
+    ports: tuple[int, int] = (0, 0)
+    """Lowest and highest port to listen on; (0, 0): any."""
+    resume: str | None = None
+    """The directory of a kept state to begin with."""
 
     def to_environment(self) -> dict[str, str]:
         return {WORKER_VARIABLE: json.dumps(asdict(self), separators=(",", ":"))}

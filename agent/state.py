@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from agent import codec
 from agent.history import History
+from agent.scaling import forget_step
 
 
 class StateMismatch(RuntimeError):
@@ -60,6 +61,11 @@ class Registry:
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self._parameters
+
+    def local_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Their memory in this process."""
+        for name, tensor in self._parameters:
+            yield name, local(tensor)
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         for index, model in enumerate(self.models):
@@ -173,6 +179,7 @@ class Registry:
         self.restore_scalars(small["scalars"])
         for name, thing in self.replicated.items():
             thing.load_state_dict(small["objects"][name])
+            forget_step(thing)
         for name, live in self.buffers():
             if name in self._buffers:
                 live.detach().copy_(self._buffers[name])
@@ -198,29 +205,6 @@ class Registry:
         self.small = parts["small"]
         self.history.load_state_dict(parts["history"])
         self._buffers = {name: live.detach().clone() for name, live in self.buffers()}
-
-
-class Rehearsal:
-    """Undo what rehearsal iterations did to the state; keeps the optimizer's memory warm on a spare."""
-
-    def __init__(self, registry: Registry) -> None:
-        registry.snapshot()
-        self._registry = registry
-        self._saved = [(leaf.tensor, leaf.tensor.clone()) for leaf in registry.leaves()]
-        self._fresh = [not optimizer.state for optimizer in registry.optimizers]
-
-    @torch.no_grad()
-    def undo(self) -> None:
-        for live, saved in self._saved:
-            live.copy_(saved)
-        self._saved.clear()
-        self._registry.restore()
-
-    def clear_moments(self) -> None:
-        """Back to an optimizer that has not stepped yet, exactly as it was made."""
-        for optimizer, fresh in zip(self._registry.optimizers, self._fresh, strict=True):
-            if fresh:
-                optimizer.state.clear()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 ABANDONED = 3
 """The coordinator's exit status when the run cannot go on."""
-_FINAL = (0, ABANDONED)
+CANNOT_START = 2
+"""Its exit status when its log cannot be used: another one would fare alike."""
+_FINAL = (0, ABANDONED, CANNOT_START)
 _RESTARTS = 10
 
 
@@ -43,6 +45,15 @@ class CoordinatorProcess:
             self._restarts += 1
             print(f"agent: the coordinator died (status {status}); starting another", file=sys.stderr, flush=True)
             self._child = self._start()
+
+    def ended(self) -> int | None:
+        """Its final status if the run is over; None while it is not."""
+        return self._child.poll() if self._final.is_set() else None
+
+    def wait(self) -> int:
+        """Its final status, when the run is over."""
+        self._final.wait()
+        return self._child.wait()
 
     def kill(self) -> None:
         """It does not answer: the next one takes over."""

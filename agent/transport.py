@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import json
-import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ import xxhash
 
 from agent import faults
 from agent.state import Leaf, Registry
-from agent.wire import Address, Link, dial, receive_exactly
+from agent.wire import Address, Connection, Link, dial, receive_exactly
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 PIECES_PER_SEGMENT = 256
@@ -160,7 +159,7 @@ class Offer:
             _send_all(sock, [*self._segments.parts[index], memoryview(digest)])
 
 
-def _send_all(sock: socket.socket, pieces: list[memoryview]) -> None:
+def _send_all(sock: Connection, pieces: list[memoryview]) -> None:
     while pieces:
         count = sock.sendmsg(pieces[:512])
         while pieces and count >= len(pieces[0]):
@@ -310,7 +309,7 @@ class Transfer:
             self._failure = self._failure or failure
 
 
-def _receive_into(sock: socket.socket, pieces: Sequence[memoryview]) -> None:
+def _receive_into(sock: Connection, pieces: Sequence[memoryview]) -> None:
     left = list(pieces)
     while left:
         count, _, _, _ = sock.recvmsg_into(left[:512])

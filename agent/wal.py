@@ -6,8 +6,10 @@ damage elsewhere is an error, because what follows it can no longer be trusted.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,36 @@ class LogDamaged(ValueError):
     """The log cannot be trusted; the message names file and line."""
 
 
+class LogInUse(RuntimeError):
+    """Another coordinator of the run lives; the message says what to do."""
+
+
+LOCK_SECONDS = 10.0
+"""How long a coordinator that is being killed may still hold the log."""
+
+
 class Wal:
     """Append-only; `records` are those of earlier coordinators of the same run."""
 
     def __init__(self, path: Path) -> None:
-        """Raises LogDamaged, or OSError if the folder cannot be written."""
+        """Raises LogDamaged, LogInUse, or OSError if the folder cannot be written."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.records, good = _read(path)
         self._file = path.open("ab")
+        self._lock(path)
+        self.records, good = _read(path)
         self._file.truncate(good)
+
+    def _lock(self, path: Path) -> None:
+        # Two coordinators would decide twice. The kernel (and a network file system) frees the lock of a dead one.
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LogInUse(f"another coordinator still writes to {path}; end it first") from None
+                time.sleep(0.05)
 
     def append(self, record: Record) -> None:
         """Durable on return."""

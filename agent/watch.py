@@ -81,7 +81,10 @@ def _setting(text: str) -> tuple[str, float]:
 def watch_gpus(
     watch: Watch, node: str, workers: Mapping[int, str], tell: Callable[[Message], None]
 ) -> HealthMonitor | None:
-    """Begin to watch. `workers` by local rank; `tell` sends to the coordinator. None where there is no GPU."""
+    """Begin to watch. `workers` by local rank, as it is at any time; `tell` sends to the coordinator.
+
+    None where there is no GPU.
+    """
     if not watch.enabled:
         return None
     try:
@@ -91,13 +94,14 @@ def watch_gpus(
         return None
     logging.basicConfig(format="agent: %(message)s")
     gpus = visible([reading.gpu_uuid for reading in source.readings()], os.environ.get("CUDA_VISIBLE_DEVICES"))
-    users = {gpu: workers[local_rank] for local_rank, gpu in enumerate(gpus) if local_rank in workers}
+    places = {gpu: local_rank for local_rank, gpu in enumerate(gpus)}
 
     def act(verdict: HealthVerdict) -> None:
         if verdict.advice != "migrate":
             return
-        if verdict.gpu_uuid in users:
-            place: Message = {"workers": [users[verdict.gpu_uuid]]}
+        user = workers.get(places.get(verdict.gpu_uuid or "", -1))
+        if user is not None:
+            place: Message = {"workers": [user]}
         elif verdict.detail.get("rule") == "sxid":
             place = {"node": node}
         else:

@@ -2,8 +2,7 @@
 
 Every connection begins with a mutual proof of the job's secret (HMAC-SHA256 over two fresh nonces), so
 nothing a stranger sends is ever interpreted. After it, a message is a 4-byte big-endian length and a JSON
-object; nothing is unpickled. The traffic itself is not encrypted: on shared networks run it inside TLS
-or a private network.
+object; nothing is unpickled. Below it there may be TLS (`agent.tls`).
 """
 
 from __future__ import annotations
@@ -15,19 +14,30 @@ import hmac
 import json
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import weakref
 from typing import Any
 
+from agent import tls
+
 Message = dict[str, Any]
 Address = tuple[str, int]
+Connection = socket.socket | tls.TlsSocket
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 HANDSHAKE_SECONDS = 5.0
 _NONCE = 32
 _PROOF = 32
 _LENGTH = struct.Struct(">I")
+_KEEPALIVE = (
+    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), 5),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPCNT), 4),
+    ((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT), 30_000),
+)
 
 own_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 """The agent's own connections in this process, so that aborting a group never cuts one of them."""
@@ -69,7 +79,7 @@ def _decode(body: bytes) -> Message:
     return message
 
 
-def receive_exactly(sock: socket.socket, size: int) -> bytes:
+def receive_exactly(sock: Connection, size: int) -> bytes:
     """`size` bytes. Raises ConnectionError where the peer closed before."""
     buffer = bytearray(size)
     view = memoryview(buffer)
@@ -81,15 +91,15 @@ def receive_exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
-def dial(address: Address, secret: bytes, timeout: float = HANDSHAKE_SECONDS) -> socket.socket:
+def dial(address: Address, secret: bytes, timeout: float = HANDSHAKE_SECONDS) -> Connection:
     """A connected and mutually authenticated socket without time-out; the caller sets its own.
 
     Raises PeerRefused if the server cannot prove the secret, OSError if it cannot be reached.
     """
-    sock = socket.create_connection(address, timeout=timeout)
-    own_sockets.add(sock)
+    raw = socket.create_connection(address, timeout=timeout)
+    sock: Connection = raw
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = _prepare(raw, server=False)
         mine = secrets.token_bytes(_NONCE)
         sock.sendall(mine)
         answer = receive_exactly(sock, _NONCE + _PROOF)
@@ -98,23 +108,45 @@ def dial(address: Address, secret: bytes, timeout: float = HANDSHAKE_SECONDS) ->
             raise PeerRefused(f"{format_address(address)} does not know this job's secret")
         sock.sendall(_proof(secret, b"client", theirs, mine))
         sock.settimeout(None)
+    except ssl.SSLEOFError:
+        sock.close()
+        raise  # it went away
+    except ssl.SSLError as error:
+        sock.close()
+        raise PeerRefused(f"no TLS with {format_address(address)}: {error.reason or error}") from error
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def admit(sock: socket.socket, secret: bytes, timeout: float = HANDSHAKE_SECONDS) -> None:
-    """The server's side of `dial`, on an accepted socket. Raises PeerRefused or OSError."""
-    own_sockets.add(sock)
-    sock.settimeout(timeout)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    theirs = receive_exactly(sock, _NONCE)
-    mine = secrets.token_bytes(_NONCE)
-    sock.sendall(mine + _proof(secret, b"server", theirs, mine))
-    if not hmac.compare_digest(receive_exactly(sock, _PROOF), _proof(secret, b"client", mine, theirs)):
-        raise PeerRefused("a peer does not know this job's secret")
-    sock.settimeout(None)
+def admit(raw: socket.socket, secret: bytes, timeout: float = HANDSHAKE_SECONDS) -> Connection:
+    """The server's side of `dial`, on an accepted socket, which it takes over. Raises PeerRefused or OSError."""
+    sock: Connection = raw
+    try:
+        raw.settimeout(timeout)
+        sock = _prepare(raw, server=True)
+        theirs = receive_exactly(sock, _NONCE)
+        mine = secrets.token_bytes(_NONCE)
+        sock.sendall(mine + _proof(secret, b"server", theirs, mine))
+        if not hmac.compare_digest(receive_exactly(sock, _PROOF), _proof(secret, b"client", mine, theirs)):
+            raise PeerRefused("a peer does not know this job's secret")
+        sock.settimeout(None)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _prepare(raw: socket.socket, *, server: bool) -> Connection:
+    """Options of every connection, and TLS where it is on."""
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A host that vanished answers no probe: the kernel ends the connection after half a minute.
+    for option, value in _KEEPALIVE:
+        raw.setsockopt(*option, value)
+    sock = tls.wrap(raw, server=server)
+    own_sockets.add(sock.raw if isinstance(sock, tls.TlsSocket) else sock)
+    return sock
 
 
 async def admit_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
@@ -132,15 +164,19 @@ async def admit_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 class Link:
     """One end of a message connection; any thread may send, one thread receives."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Connection) -> None:
         self.sock = sock
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Raises OSError where the connection is gone."""
+        """Raises OSError where the connection is gone, or was closed because half a message could not be sent."""
         data = _encode(message)
-        with self._sending:
-            self.sock.sendall(data)
+        try:
+            with self._sending:
+                self.sock.sendall(data)
+        except OSError:
+            self.close()
+            raise
 
     def receive(self) -> Message:
         """The next message. Raises ConnectionError at the end of the stream."""

@@ -16,6 +16,7 @@ DESIGNED = {
     "service.import_million_lines_s",
     "service.year_report_ms",
     "service.all_years_vs_pass",
+    "service.page_vs_sql",
     "service.ledger_verify_postings_s",
 }
 SMALL = Goal("service.small", "something small", "ms", "<= 20", "<= 5")

@@ -4,10 +4,16 @@
 For people who trust nobody. Standard library only, one file, and none of the service's code: the rules are written here
 a second time, from docs/guarantee.md. Get the export from /api/v1/contract-years/{id}/export.
 
-Exit status 0: the result is what the service claims. 1: it is not. 2: the file cannot be used.
+Compared are the service's figures of today, where it placed every incident, and the frozen statement of a closed year:
+its hash, its own sums, and its figures and placings.
+
+Exit status 0: the result is what the service claims. 1: it is not. 2: the file cannot be used. 3: the service says the
+same of today's facts, but some arrived after the statement was frozen: a restatement is due.
 """
 
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -25,7 +31,10 @@ PHASES = [
     "state_verified_at",
     "resumed_at",
 ]
-DEFAULT_TERMS = {"unit": "root_event_workload", "relapse_window_minutes": 30}
+FORMAT = "yoco.export/2"
+KINDS = ("unplanned", "preventive", "planned")
+LISTED = ("pending", "unaccounted", "excluded", "not_counted")
+DEFAULT_TERMS = {"unit": "root_event_workload", "relapse_window_minutes": 30, "threshold_num": 90, "threshold_den": 100}
 HEAVIEST_FIRST = ["not_resolved", "unaccounted", "pending", "resolved", "excluded", "not_counted"]
 
 
@@ -39,6 +48,7 @@ def read_incident(row: Json) -> Json:
     facts = dict(row["facts"])
     for name in PHASES:
         facts[name] = instant(facts[name])
+    facts["run_ended_at"] = instant(facts["run_ended_at"])
     facts["review"] = row["review"]
     facts["ended_at"] = max(facts[name] for name in PHASES if facts[name])
     facts["cause"] = f"xid:{facts['xid']}" if facts["xid"] is not None else facts["signal"]
@@ -76,22 +86,106 @@ def kind_of(facts: Json) -> str:
     return str(facts["kind"])
 
 
-def has_reading(value: Any) -> bool:
-    """Whether a number stands anywhere in a trigger's detail."""
-    if isinstance(value, dict):
-        return any(has_reading(member) for member in value.values())
-    if isinstance(value, list):
-        return any(has_reading(member) for member in value)
+# XIDs that tell of a fault of the device or foretell one; the second set only where the line says fatal.
+FORETELLING_XIDS = {
+    *(39, 40, 41, 46, 48, 54, 62, 63, 64, 70, 71, 72, 74, 75, 76, 77, 79, 85, 92, 94, 95, 110, 119, 120, 121, 122, 123),
+    *(
+        126,
+        127,
+        128,
+        129,
+        130,
+        131,
+        132,
+        133,
+        134,
+        135,
+        136,
+        140,
+        143,
+        156,
+        157,
+        158,
+        160,
+        161,
+        164,
+        165,
+        167,
+        168,
+        169,
+    ),
+}
+FATAL_XIDS = {144, 145, 146, 147, 148, 149, 150}
+FATAL = re.compile(r"(?<!non)(?<!non-)(?<!non )\bfatal\b", re.IGNORECASE)
+
+
+def number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def positive(value: Any) -> bool:
+    """A number above zero, here or further inside."""
+    if isinstance(value, (dict, list)):
+        return any(positive(member) for member in (value.values() if isinstance(value, dict) else value))
+    return number(value) and bool(value > 0)
+
+
+def reading_shown(signal: str, detail: Json) -> bool:
+    """The trigger's detail holds the reading that belongs to the signal."""
+    found: Json = {}
+    for part in (detail.get("thresholds"), detail, detail.get("readings")):
+        found.update(part if isinstance(part, dict) else {})
+    said = found.get("slowdown_reasons")
+    reasons = {reason for reason in said if isinstance(reason, str)} if isinstance(said, list) else set()
+    if signal == "ecc":
+        counters = ("ecc_volatile_corrected", "ecc_volatile_uncorrected", "new_errors_by_third_of_window")
+        remap = (found.get("row_remap_pending"), found.get("row_remap_failed"))
+        return any(positive(found.get(name)) for name in counters) or any(state is True for state in remap)
+    if signal == "thermal":
+        limits = [value for value in (found.get("hot_from"), found.get("slowdown_temperature")) if number(value)]
+        if not number(found.get("temperature")):
+            return False
+        hot = bool(limits) and found["temperature"] >= limits[0]
+        return hot or bool(reasons & {"hw_thermal_slowdown", "sw_thermal_slowdown"})
+    if signal == "power":
+        return "hw_power_brake" in reasons
+    if signal == "link":
+        down = found.get("links_down")
+        switch = number(found.get("sxid")) and fatal(found)
+        return (
+            switch or positive(found.get("new_errors_by_link")) or (isinstance(down, list) and any(map(number, down)))
+        )
+    return signal == "xid" and found.get("nvml") == "GPU is lost"
+
+
+def fatal(detail: Json) -> bool:
+    return isinstance(detail.get("text"), str) and FATAL.search(detail["text"]) is not None
+
+
 def trigger_evidenced(facts: Json) -> bool:
-    """An XID, or a reading; an operator's word is none."""
-    return facts["signal"] != "operator" and (facts["xid"] is not None or has_reading(facts["trigger_detail"]))
+    """The reading that belongs to the signal, or an XID that foretells a failure. One that happened needs neither."""
+    xid, detail = facts["xid"], facts["trigger_detail"]
+    if facts["signal"] == "operator":
+        return False
+    happened = xid is not None or facts["signal"] in ("process_exit", "heartbeat_lost", "hang")
+    if kind_of(facts) == "unplanned" and happened:
+        return True
+    foretold = xid in FORETELLING_XIDS or (xid in FATAL_XIDS and fatal(detail))
+    return foretold or reading_shown(facts["signal"], detail)
+
+
+def run_complete(facts: Json) -> bool:
+    """No step was left: the run ended in order after the recovery, at the step committed last before the failure."""
+    ended, step = facts["run_ended_at"], facts["last_committed_step"]
+    if facts["first_step_after"] is not None or step is None or facts["resumed_at"] is None or ended is None:
+        return False
+    return bool(ended >= facts["resumed_at"] and facts["run_ended_step"] == step)
 
 
 def lost_progress(facts: Json) -> bool:
     before, after = facts["last_committed_step"], facts["first_step_after"]
+    if run_complete(facts):
+        return False
     return before is None or after is None or after != before + 1
 
 
@@ -102,6 +196,8 @@ def rolled_back(facts: Json) -> bool:
 def recomputed(facts: Json) -> bool:
     before, after = facts["last_committed_step"], facts["first_step_after"]
     first, last, each = facts["samples_before"], facts["samples_after"], facts["samples_per_step"]
+    if run_complete(facts):
+        return first is None or first != last
     if before is None or after is None or after <= before:
         return True
     if first is None or last is None or not each or each < 0:
@@ -200,10 +296,12 @@ def place(facts: Json, unit: list[Json], year: Json | None) -> tuple[str, str]:
     if year is None:
         return "not_counted", "outside_contract"
     terms, start, end = year["terms"], year["guaranteed_from"], year["guaranteed_until"]
-    if terms is None or start is None or not start <= unit[0]["started_at"] < end:
+    if terms is None or start is None:
         return "not_counted", "outside_guarantee"
     if review["dispute_upheld"]:
         return "not_resolved", "dispute_upheld"
+    if not start <= unit[0]["started_at"] < end:
+        return "not_counted", "outside_guarantee"
     if review["excluded_for"] in terms["exclusions"]:
         return "excluded", "excluded_" + review["excluded_for"]
     if facts["explained"]:
@@ -232,31 +330,73 @@ def place(facts: Json, unit: list[Json], year: Json | None) -> tuple[str, str]:
         excluded = later["review"]["excluded_for"] in terms["exclusions"]
         if restarted and not excluded and fails_again(facts, later, terms):
             return "not_resolved", "relapse"
-    return "resolved", "path_healed" if healed else "without_loss"
+    if healed:
+        return "resolved", "path_healed"
+    return "resolved", "run_complete" if run_complete(facts) else "without_loss"
 
 
-def recompute(export: Json) -> tuple[Json, dict[str, tuple[str, str]]]:
-    """The figures of the exported year, and where each incident stands."""
+def place_unit(unit: list[Json], year: Json | None) -> list[tuple[str, str]]:
+    """Every member's place. Excluding a member never makes its unit resolved: then the whole unit is excluded."""
+    placed = [place(facts, unit, year) for facts in unit]
+    without = [{**facts, "review": {**facts["review"], "excluded_for": None}} for facts in unit]
+    if heaviest(placed) == "resolved" and heaviest([place(facts, without, year) for facts in without]) != "resolved":
+        return [
+            ("excluded", "excluded_with_unit") if outcome == "resolved" else (outcome, rule) for outcome, rule in placed
+        ]
+    return placed
+
+
+def heaviest(placed: list[tuple[str, str]]) -> str:
+    return min((outcome for outcome, _rule in placed), key=HEAVIEST_FIRST.index)
+
+
+def recompute(export: Json) -> tuple[Json, dict[str, Json]]:
+    """The exported year's figures and each incident's place, under the names of the service's report and placings."""
     years = [read_year(row) for row in export["years"]]
     incidents = {row["facts"]["id"]: read_incident(row) for row in export["incidents"]}
     year = next(row for row in years if row["id"] == export["year"])
     counts = dict.fromkeys(HEAVIEST_FIRST, 0)
-    placed: dict[str, tuple[str, str]] = {}
+    kinds = {kind: dict.fromkeys(("counted", "resolved", "listed"), 0) for kind in KINDS}
+    placed: dict[str, Json] = {}
+    terms = year["terms"] or {**DEFAULT_TERMS, "unaccounted": "not_resolved"}
+    ratio = {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
     for unit in group(incidents.values(), years):
         of = year_at(unit[0]["started_at"], years)
-        outcomes = []
-        for facts in unit:
-            outcome, rule = place(facts, unit, of)
-            placed[facts["id"]] = (outcome, rule)
-            outcomes.append(outcome)
+        places = place_unit(unit, of)
+        outcome = heaviest(places)
+        lead = next(facts for facts, (each, _rule) in zip(unit, places, strict=True) if each == outcome)
+        key = f"{unit[0]['id']}:{unit[0]['run']}"
+        for facts, (each, rule) in zip(unit, places, strict=True):
+            placed[facts["id"]] = {
+                **{"year": of and of["id"], "unit": key, "lead": facts is lead},
+                **{"kind": kind_of(facts), "outcome": each, "rule": rule},
+            }
         if of is not None and of["id"] == year["id"]:
-            counts[min(outcomes, key=HEAVIEST_FIRST.index)] += 1
-    terms = year["terms"]
-    k, pending = counts["resolved"], counts["pending"]
-    n = k + counts["not_resolved"]
-    if terms is None or terms["unaccounted"] == "not_resolved":
-        n += counts["unaccounted"]
-    return {"counted": n, "resolved": k, "verdict": verdict(n, k, pending, year), **counts}, placed
+            counts[outcome] += 1
+            kind = kinds[kind_of(lead)]
+            kind["counted"] += outcome in ratio
+            kind["resolved"] += outcome == "resolved"
+            kind["listed"] += outcome not in ratio and outcome != "pending"
+    n, k = sum(counts[outcome] for outcome in ratio), counts["resolved"]
+    return {
+        "counted": n,
+        "resolved": k,
+        "verdict": verdict(n, k, counts["pending"], year),
+        **{name: counts[name] for name in LISTED},
+        "share_floor": share(n, k),
+        "failures_still_allowed": n * (terms["threshold_den"] - terms["threshold_num"]) // terms["threshold_den"]
+        - (n - k),
+        "threshold": {"num": terms["threshold_num"], "den": terms["threshold_den"]},
+        "unit": terms["unit"],
+        "by_kind": {
+            name: {**kind, "share_floor": share(kind["counted"], kind["resolved"])} for name, kind in kinds.items()
+        },
+    }, placed
+
+
+def share(n: int, k: int) -> str | None:
+    """In per cent, floored to two decimals."""
+    return f"{k * 10_000 // n // 100}.{k * 10_000 // n % 100:02d}" if n else None
 
 
 def verdict(n: int, k: int, pending: int, year: Json) -> str:
@@ -276,16 +416,89 @@ def verdict(n: int, k: int, pending: int, year: Json) -> str:
 
 
 def differences(export: Json) -> Iterator[str]:
-    """What the service claims otherwise than this recomputation."""
+    """What the service claims of today's facts otherwise than this recomputation, and where its statement contradicts
+    itself or, without a word that a restatement is due, the facts."""
     result, placed = recompute(export)
-    for name, value in export["claimed"].items():
-        if name in result and result[name] != value:
-            yield f"{name}: the service says {value}, recomputed {result[name]}"
+    yield from figures_differ("", export["claimed"], result)
     for row in export["incidents"]:
-        claim, ours = row["placed"], placed[row["facts"]["id"]]
-        if claim is not None and (claim["outcome"], claim["rule"]) != ours:
-            said = f"{claim['outcome']} ({claim['rule']})"
-            yield f"incident {row['facts']['id']}: the service says {said}, recomputed {ours[0]} ({ours[1]})"
+        ours = placed[row["facts"]["id"]]
+        if row["placed"] is not None:
+            yield from placing_differs("", row["facts"]["id"], row["placed"], ours)
+    if export["statement"] is not None:
+        yield from statement_faults(export["statement"])
+        if not export["statement"]["restatement_due"]:
+            yield from statement_differs(export, result, placed)
+        return
+    year = next(row for row in export["years"] if row["id"] == export["year"])
+    if year["closed"] and year["terms"] and year["guaranteed_from"]:
+        yield "statement: the year is closed and has none"
+
+
+def outdated(export: Json) -> Iterator[str]:
+    """What the frozen statement says otherwise than today's facts, where the service itself says that it is to be
+    restated."""
+    statement = export["statement"]
+    if statement is not None and statement["restatement_due"] and not list(statement_faults(statement)):
+        yield "the service says that facts arrived after the statement"
+        yield from statement_differs(export, *recompute(export))
+
+
+def figures_differ(where: str, claimed: Json, result: Json) -> Iterator[str]:
+    for name, value in result.items():
+        said = claimed.get(name)
+        if name == "by_kind" and isinstance(said, dict):
+            said = {
+                kind: {field: row.get(field) for field in value[kind]} for kind, row in said.items() if kind in value
+            }
+        if said != value:
+            yield f"{where}{name}: the service says {said}, recomputed {value}"
+
+
+def placing_differs(where: str, incident: str, claimed: Json, ours: Json) -> Iterator[str]:
+    said, got = (f"{place.get('outcome')} ({place.get('rule')})" for place in (claimed, ours))
+    pairs = [
+        (said, got),
+        *((f"{name} {claimed.get(name)}", f"{name} {ours[name]}") for name in ("unit", "lead", "kind")),
+    ]
+    for theirs, mine in pairs:
+        if theirs != mine:
+            yield f"{where}incident {incident}: the service says {theirs}, recomputed {mine}"
+
+
+def statement_faults(statement: Json) -> Iterator[str]:
+    """The statement's hash is that of its text, and its own incidents add up to its own figures and verdict."""
+    text = statement["canonical"]
+    if hashlib.sha256(text.encode()).hexdigest() != statement["sha256"]:
+        yield "statement: its sha256 is not that of its text"
+    content = json.loads(text)
+    report, terms, leads = content["report"], content["terms"], [row for row in content["incidents"] if row["lead"]]
+    counts = {outcome: sum(row["outcome"] == outcome for row in leads) for outcome in HEAVIEST_FIRST}
+    n, k = counts["resolved"] + counts["not_resolved"], counts["resolved"]
+    n += counts["unaccounted"] if terms["unaccounted"] == "not_resolved" else 0
+    sums = {"counted": n, "resolved": k, **{name: counts[name] for name in LISTED}, "share_floor": share(n, k)}
+    for name, value in sums.items():
+        if report[name] != value:
+            yield f"statement: {name}: it says {report[name]}, its own incidents give {value}"
+    year = {"terms": terms, "guaranteed_from": report["year"]["guaranteed_from"], "partial": report["year"]["partial"]}
+    if report["verdict"] != (ours := verdict(n, k, counts["pending"], year)):
+        yield f"statement: verdict: it says {report['verdict']}, its own figures give {ours}"
+
+
+def statement_differs(export: Json, result: Json, placed: dict[str, Json]) -> Iterator[str]:
+    """Where the frozen statement differs from today's facts: its figures, and each of its incidents."""
+    content = json.loads(export["statement"]["canonical"])
+    yield from figures_differ("statement: ", content["report"], result)
+    year = next(row for row in export["years"] if row["id"] == export["year"])
+    for name, value in (year["terms"] or {}).items():
+        if content["terms"].get(name) != value:
+            yield f"statement: terms: {name} is {content['terms'].get(name)}, exported {value}"
+    rows = {row["id"]: row for row in content["incidents"]}
+    exported = {incident for incident, place in placed.items() if place["year"] == year["id"]}
+    for incident in sorted(rows.keys() ^ exported):
+        where = "stands in the statement alone" if incident in rows else "does not stand in the statement"
+        yield f"statement: incident {incident} {where}"
+    for incident in sorted(rows.keys() & exported):
+        yield from placing_differs("statement: ", incident, rows[incident], placed[incident])
 
 
 def main(arguments: list[str]) -> int:
@@ -295,21 +508,31 @@ def main(arguments: list[str]) -> int:
     try:
         with open(arguments[0], encoding="utf-8") as file:
             export = json.load(file)
-        if export["format"] != "yoco.export/1":
-            raise ValueError(f"format {export['format']} is not yoco.export/1")
+        if export["format"] != FORMAT:
+            raise ValueError(f"format {export['format']} is not {FORMAT}")
         result, _placed = recompute(export)
-        found = list(differences(export))
-    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        found, due = list(differences(export)), list(outdated(export))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         print(f"{arguments[0]} cannot be used as an export: {error!r}", file=sys.stderr)
         return 2
     n, k = result["counted"], result["resolved"]
-    share = f"{k * 10_000 // n // 100}.{k * 10_000 // n % 100:02d} %" if n else "no failures"
-    print(f"{k} of {n} resolved without loss ({share}); verdict: {result['verdict']}")
-    print("; ".join(f"{name} {result[name]}" for name in ("pending", "unaccounted", "excluded", "not_counted")))
+    percent = f"{result['share_floor']} %" if n else "no failures"
+    print(f"{k} of {n} resolved without loss ({percent}); verdict: {result['verdict']}")
+    print("; ".join(f"{name} {result[name]}" for name in LISTED))
+    if statement := export["statement"]:
+        print(f"statement: revision {statement['revision']}, sha256 {statement['sha256']}")
     for line in found:
         print(f"DIFFERS  {line}")
-    print("The service's claim differs." if found else "The service claims the same.")
-    return 1 if found else 0
+    for line in due:
+        print(f"RESTATEMENT DUE  {line}")
+    if found:
+        print("The service's claim differs.")
+        return 1
+    if due:
+        print("The service claims the same of today's facts; its frozen statement is older, and a restatement is due.")
+        return 3
+    print("The service claims the same.")
+    return 0
 
 
 if __name__ == "__main__":

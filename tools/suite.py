@@ -7,7 +7,7 @@ The tests run in three passes:
 
 1. on PostgreSQL, with Redis and a browser, on all cores: everything but the agent's tests;
 2. the agent's tests alone, on one core at a time: they start training processes and measure times (its long matrix of
-   every kill point by itself, and the soak, are `make soak`);
+   every kill point by itself, and a longer soak, are `make soak`);
 3. on SQLite, all tests that use a database, since every invariant must hold on both.
 """
 

@@ -66,7 +66,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="write losses and digests here; ranks above 0 to FILE.rankN")
     parser.add_argument("--width", type=int, default=48)
     parser.add_argument("--depth", type=int, default=1)
-    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--replicas", type=int, default=1, help="copies of the whole sharded model")
     return parser.parse_args()
 
 

@@ -1,8 +1,10 @@
-"""The same model fully sharded (FSDP2), each shard once: every rank keeps a copy of its neighbour's shard in memory.
+"""The same model sharded by FSDP2's `fully_shard`, on a mesh that follows the agent.
 
-    python -m agent run --workers 3 --spares 1 agent/examples/text_fsdp.py --out result.json
+    python -m agent run --workers 4 --spares 2 agent/examples/text_fsdp.py --replicas 2 --out result.json
 
-A lost rank's shard comes from the copy, which is never a step behind; `docs/agent.md` says what that costs.
+With replica groups (HSDP) a lost rank's shard comes from the rank with the same shard in another group. With a single
+one (pure FSDP, the default) every rank keeps a copy of its neighbour's shard in memory, and a lost shard comes from
+there; `docs/agent.md` says what that costs.
 """
 
 import time
@@ -24,7 +26,7 @@ options = parse_options()
 agent = Agent.from_env()
 seed_everything(options.seed)
 model = CharacterModel(options.width, options.depth)
-mesh = agent.mesh(replicas=1)
+mesh = agent.mesh(replicas=options.replicas)
 for module in (*model.blocks, model):
     fully_shard(module, mesh=mesh)
 agent.wrap(model)

@@ -88,14 +88,16 @@ class IncidentReporter:
         except Exception:
             log.exception("A heartbeat could not be sent.")
 
-    def run_ended(self, *, run_id: str) -> bool:
-        """Say that the run ended in order, so that its silence is no incident.
+    def run_ended(self, *, run_id: str, step: int | None = None) -> bool:
+        """Say that the run ended in order, so that its silence is no incident. `step`: its last committed one.
 
         Returns as `incident_detected`.
         """
         try:
             if self._sender is not None:
                 self._sender.heartbeat_forget(run_id)
+            if step is not None:
+                self._steps[run_id] = step
             heartbeat = dict(self._heartbeat(run_id), run_ended=True, workload=self.workload)
             durability = self._boot.run_ended_append(heartbeat)
             return self._appended(durability)

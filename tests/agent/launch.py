@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.agent.zygote import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "agent" / "examples" / "text_ddp.py"
@@ -21,6 +24,8 @@ class Outcome:
     output: str
     result: dict[str, Any] | None
     """What the script wrote to `--out`."""
+    parts: dict[str, Any]
+    """The same of each rank, by file name."""
     reports: list[dict[str, Any]]
     """Every stated fact, in order, each with its `event`."""
 
@@ -28,9 +33,16 @@ class Outcome:
         return [report for report in self.reports if report["event"] == "resolved"]
 
 
-def command(folder: Path, *, workers: int, spares: int, script: Path, options: tuple[str, ...]) -> list[str]:
-    run = [sys.executable, "-m", "agent", "run", "--workers", str(workers), "--spares", str(spares)]
+def run_arguments(folder: Path, *, workers: int, spares: int, script: Path, options: tuple[str, ...]) -> list[str]:
+    """Of `python -m agent`."""
+    run = ["run", "--workers", str(workers), "--spares", str(spares)]
     return [*run, "--state-dir", str(folder / "state"), "--run-id", folder.name, *options, str(script)]
+
+
+def command(folder: Path, *, workers: int, spares: int, script: Path, options: tuple[str, ...] = ()) -> list[str]:
+    """As typed in a shell."""
+    arguments = run_arguments(folder, workers=workers, spares=spares, script=script, options=options)
+    return [sys.executable, "-m", "agent", *arguments]
 
 
 def environment(faults: str = "") -> dict[str, str]:
@@ -48,31 +60,36 @@ def train(
     script: Path = EXAMPLE,
     arguments: tuple[str, ...] = (),
     options: tuple[str, ...] = (),
+    variables: dict[str, str] | None = None,
     timeout: float = 100,
 ) -> Outcome:
     """Run to the end. A run that does not end within `timeout` seconds fails the test."""
     folder.mkdir(parents=True, exist_ok=True)
-    out = folder / "result.json"
-    line = command(folder, workers=workers, spares=spares, script=script, options=options)
-    line += ["--steps", str(steps), "--out", str(out), *arguments]
-    process = subprocess.Popen(
-        line, cwd=ROOT, env=environment(faults), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    line = run_arguments(folder, workers=workers, spares=spares, script=script, options=options)
+    line += ["--steps", str(steps), "--out", str(folder / "result.json"), *arguments]
+    log = folder / "log"
+    launcher = Launcher(line, folder=ROOT, environment={**environment(faults), **(variables or {})}, output=log)
     try:
-        output, _ = process.communicate(timeout=timeout)
+        status = launcher.wait(timeout)
     except subprocess.TimeoutExpired:
-        process.kill()
-        output, _ = process.communicate()
-        raise AssertionError(f"the run hangs; its output:\n{output}") from None
-    return read(folder, process.returncode, output)
+        raise AssertionError(f"the run hangs; its output:\n{log.read_text()}") from None
+    finally:
+        launcher.kill()
+    return read(folder, status, log.read_text())
 
 
 def read(folder: Path, status: int, output: str) -> Outcome:
     """What a finished run left in `folder`."""
-    incidents, out = folder / "state" / "incidents.jsonl", folder / "result.json"
+    incidents = folder / "state" / "incidents.jsonl"
     reports = [json.loads(item) for item in incidents.read_text().splitlines()] if incidents.exists() else []
-    result = json.loads(out.read_text()) if out.exists() else None
-    return Outcome(status, output, result, reports)
+    parts = {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("result.json*"))}
+    return Outcome(status, output, parts.get("result.json"), parts, reports)
+
+
+def last_step_reported(folder: Path) -> list[int]:
+    """The step that each word of a run's end names, as it lies in the spool."""
+    spooled = b"".join(path.read_bytes() for path in (folder / "state" / "spool").rglob("*.segment"))
+    return [int(step) for step in re.findall(rb'"step":(\d+),"at":"[^"]*","run_ended":true', spooled)]
 
 
 def assert_lossless(report: dict[str, Any]) -> None:

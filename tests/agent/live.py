@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from agent import control
-from tests.agent.launch import EXAMPLE, ROOT, Outcome, command, environment, read
+from tests.agent.launch import EXAMPLE, ROOT, Outcome, environment, read, run_arguments
+from tests.agent.zygote import launch
 
 PAUSE = 0.05
 
@@ -26,28 +27,28 @@ class LiveRun:
         options: tuple[str, ...] = (),
         variables: dict[str, str] | None = None,
         script: Path = EXAMPLE,
+        arguments: tuple[str, ...] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.state = folder, folder / "state"
-        line = command(folder, workers=workers, spares=spares, script=script, options=options)
-        line += ["--steps", str(steps), "--out", str(folder / "result.json"), "--pause", str(PAUSE)]
-        self._log = (folder / "log").open("w")
-        self._process = subprocess.Popen(
-            line, cwd=ROOT, env={**environment(faults), **(variables or {})}, stdout=self._log, stderr=self._log
+        line = run_arguments(folder, workers=workers, spares=spares, script=script, options=options)
+        line += ["--steps", str(steps), "--out", str(folder / "result.json"), "--pause", str(PAUSE), *arguments]
+        self._log = folder / "log"
+        self._log.touch()
+        self._process = launch(
+            line, folder=ROOT, environment={**environment(faults), **(variables or {})}, output=self._log
         )
 
     def __enter__(self) -> "LiveRun":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
+        self._process.kill()
+        self._process.wait()
 
     @property
     def output(self) -> str:
-        return (self.folder / "log").read_text()
+        return self._log.read_text()
 
     def wait_until(self, text: str, timeout: float = 60) -> None:
         """Wait for a line of output."""

@@ -50,7 +50,8 @@ def places() -> None:
     """Take every place as a spare, and compare with a process that began there."""
     import multiprocessing
 
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.agent.one_process"])
     model, mesh = sharded(-1)
     model(torch.ones(2, 5)).sum().backward()
     for rank in (5, 0, 3, 1, 4, 2):

@@ -1,36 +1,24 @@
 """Runs of sharded models: the outcome with every rank's part of the state."""
 
-import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.agent.launch import ROOT, Outcome, assert_lossless, train
+from tests.agent.launch import EXAMPLE, Outcome, assert_lossless, train
 
-EXAMPLES = ROOT / "agent" / "examples"
+SHARDED = EXAMPLE.with_name("text_fsdp.py")
 PATIENT = ("--heartbeat-limit", "60", "--form-limit", "120")
 """For machines that do much else: a slow worker is no lost one."""
 
 
-@dataclass
-class Sharded:
-    """A finished run and what each rank wrote: losses, and digests of its part."""
-
-    outcome: Outcome
-    parts: dict[str, Any]
+def train_sharded(folder: Path, replicas: int, **options: Any) -> Outcome:
+    return train(folder, script=SHARDED, arguments=("--replicas", str(replicas)), options=PATIENT, **options)
 
 
-def train_sharded(folder: Path, script: str, **options: Any) -> Sharded:
-    outcome = train(folder, script=EXAMPLES / script, options=PATIENT, **options)
-    return Sharded(outcome, {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("result.json*"))})
-
-
-def assert_exact(run: Sharded, reference: Sharded, source: str, incidents: int) -> None:
+def assert_exact(outcome: Outcome, reference: Outcome, source: str, incidents: int) -> None:
     """All ranks ended as in the undisturbed run, and every report says where the state came from."""
-    outcome = run.outcome
     assert outcome.status == 0, outcome.output
-    assert run.parts == reference.parts, outcome.output
+    assert outcome.parts == reference.parts, outcome.output
     assert len(outcome.resolved()) == incidents, outcome.output
     for report in outcome.resolved():
         assert_lossless(report)

@@ -108,3 +108,21 @@ def test_a_promoted_spare_dies_before_it_commits_a_step(undisturbed: Outcome, tm
     (report,) = outcome.resolved()
     assert_lossless(report)
     assert [attempt["outcome"] for attempt in report["attempts"]] == ["failed", "resumed"]
+
+
+def test_a_promoted_spare_dies_before_it_has_met_the_next_coordinator(undisturbed: Outcome, tmp_path: Path) -> None:
+    """The log says which rank it held."""
+    faults = "kill:rank=1,step=8,point=backward;kill:who=coordinator,step=8,point=resumed"
+    outcome = train(tmp_path, faults=f"{faults};kill:who=spare,rank=1,step=10,point=exchange", spares=2, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert "rank 1 (" in outcome.output.partition("a new coordinator takes over")[2]
+    for report in outcome.resolved():
+        assert_lossless(report)
+
+
+def test_connections_break_while_there_is_no_coordinator(undisturbed: Outcome, tmp_path: Path) -> None:
+    """Who saw it tells the next one."""
+    faults = "kill:who=coordinator,step=4,point=committed;break:rank=2,step=6,point=forward"
+    outcome = train(tmp_path, faults=faults, spares=0, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert [report["resolution"] for report in outcome.resolved()] == ["path_failover"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent.planner import Sharding, StateLost, Survivor, make_plan
-from tests.agent.launch import SCRIPTS, train
-from tests.agent.sharded import PATIENT, Sharded, assert_exact, kills, strategies_reported, train_sharded
+from tests.agent.launch import SCRIPTS, Outcome, train
+from tests.agent.sharded import PATIENT, assert_exact, kills, strategies_reported, train_sharded
 
 STEPS = 14
 POINTS = ["in_allgather/1", "in_reduce_scatter/1", "copy", "exchange", "doubt", "apply"]
@@ -19,50 +19,46 @@ ALL_POINTS = [
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Sharded:
-    run = train_sharded(tmp_path_factory.mktemp("undisturbed"), "text_fsdp.py", workers=3, spares=0, steps=STEPS)
-    assert run.outcome.status == 0, run.outcome.output
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    run = train_sharded(tmp_path_factory.mktemp("undisturbed"), 1, workers=3, spares=0, steps=STEPS)
+    assert run.status == 0, run.output
     return run
 
 
 @pytest.mark.timeout(400)
-def test_every_rank_dies_around_the_exchange_of_gradients(undisturbed: Sharded, tmp_path: Path) -> None:
+def test_every_rank_dies_around_the_exchange_of_gradients(undisturbed: Outcome, tmp_path: Path) -> None:
     faults = kills(POINTS, [0, 1, 2])
-    run = train_sharded(
-        tmp_path, "text_fsdp.py", faults=faults, workers=3, spares=len(POINTS), steps=STEPS, timeout=300
-    )
+    run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=len(POINTS), steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "redundant_shard", len(POINTS))
-    assert [report["where"]["rank"] for report in run.outcome.resolved()] == [0, 1, 2, 0, 1, 2]
+    assert [report["where"]["rank"] for report in run.resolved()] == [0, 1, 2, 0, 1, 2]
     assert strategies_reported(tmp_path) == {"fsdp/1"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("point", ALL_POINTS)
-def test_all_ranks_at_one_point(undisturbed: Sharded, tmp_path: Path, point: str) -> None:
+def test_all_ranks_at_one_point(undisturbed: Outcome, tmp_path: Path, point: str) -> None:
     faults = kills([point] * 3, [2, 0, 1], every=4)
-    run = train_sharded(tmp_path, "text_fsdp.py", faults=faults, workers=3, spares=3, steps=STEPS, timeout=300)
+    run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=3, steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "redundant_shard", 3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("delay", [0.2, 0.5, 1, 2])
-def test_death_while_gradients_travel_or_the_optimizer_runs(undisturbed: Sharded, tmp_path: Path, delay: float) -> None:
+def test_death_while_gradients_travel_or_the_optimizer_runs(undisturbed: Outcome, tmp_path: Path, delay: float) -> None:
     points = [("copy", 0, 3), ("inside", 1, 7), ("applied", 2, 11)]
     faults = ";".join(f"kill:rank={rank},step={step},point={at},delay_ms={delay}" for at, rank, step in points)
-    run = train_sharded(tmp_path, "text_fsdp.py", faults=faults, workers=3, spares=3, steps=STEPS, timeout=300)
+    run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=3, steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "redundant_shard", 3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_two_ranks_that_are_no_neighbours_die_at_once(tmp_path: Path) -> None:
-    reference = train_sharded(tmp_path / "undisturbed", "text_fsdp.py", workers=4, spares=0, steps=8)
+    reference = train_sharded(tmp_path / "undisturbed", 1, workers=4, spares=0, steps=8)
     faults = "kill:rank=0,step=5,point=copy;kill:rank=2,step=5,point=copy"
-    run = train_sharded(
-        tmp_path / "disturbed", "text_fsdp.py", faults=faults, workers=4, spares=2, steps=8, timeout=300
-    )
+    run = train_sharded(tmp_path / "disturbed", 1, faults=faults, workers=4, spares=2, steps=8, timeout=300)
     assert_exact(run, reference, "redundant_shard", 2)
 
 
@@ -70,10 +66,10 @@ def test_two_ranks_that_are_no_neighbours_die_at_once(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_two_neighbours_die_at_once_and_the_run_says_so(tmp_path: Path) -> None:
     faults = "kill:rank=0,step=5,point=exchange;kill:rank=1,step=5,point=exchange"
-    run = train_sharded(tmp_path, "text_fsdp.py", faults=faults, workers=3, spares=2, steps=STEPS, timeout=300)
-    assert run.outcome.status != 0
-    assert "every worker that held rank 0's part of the state is gone" in run.outcome.output
-    assert run.outcome.resolved()[-1]["resolution"] == "abandoned"
+    run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=2, steps=STEPS, timeout=300)
+    assert run.status != 0
+    assert "every worker that held rank 0's part of the state is gone" in run.output
+    assert run.resolved()[-1]["resolution"] == "abandoned"
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from agent.planner import Sharding, Survivor, first_plan
-from tests.agent.sharded import Sharded, assert_exact, kills, strategies_reported, train_sharded
+from tests.agent.launch import Outcome
+from tests.agent.sharded import assert_exact, kills, strategies_reported, train_sharded
 
 STEPS = 16
 POINTS = ["in_allgather/1", "in_reduce_scatter", "allreduce/1", "in_allreduce", "doubt", "apply"]
@@ -22,14 +23,14 @@ ALL_POINTS = [
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Sharded:
-    run = train_sharded(tmp_path_factory.mktemp("undisturbed"), "text_hsdp.py", workers=4, spares=0, steps=STEPS)
-    assert run.outcome.status == 0, run.outcome.output
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    run = train_sharded(tmp_path_factory.mktemp("undisturbed"), 2, workers=4, spares=0, steps=STEPS)
+    assert run.status == 0, run.output
     return run
 
 
 @pytest.mark.timeout(400)
-def test_replica_groups_hold_equal_parts_and_shards_differ(undisturbed: Sharded) -> None:
+def test_replica_groups_hold_equal_parts_and_shards_differ(undisturbed: Outcome) -> None:
     first, second, third, fourth = undisturbed.parts.values()
     assert first == third
     assert second == fourth
@@ -39,14 +40,12 @@ def test_replica_groups_hold_equal_parts_and_shards_differ(undisturbed: Sharded)
 
 @pytest.mark.timeout(400)
 def test_every_coordinate_dies_inside_the_collectives_and_around_the_commit(
-    undisturbed: Sharded, tmp_path: Path
+    undisturbed: Outcome, tmp_path: Path
 ) -> None:
     faults = kills(POINTS, [0, 1, 2, 3])
-    run = train_sharded(
-        tmp_path, "text_hsdp.py", faults=faults, workers=4, spares=len(POINTS), steps=STEPS, timeout=300
-    )
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=len(POINTS), steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "replica", len(POINTS))
-    victims = [report["where"]["rank"] for report in run.outcome.resolved()]
+    victims = [report["where"]["rank"] for report in run.resolved()]
     assert victims == [0, 1, 2, 3, 0, 1]
     assert strategies_reported(tmp_path) == {"hsdp/2"}
 
@@ -54,17 +53,17 @@ def test_every_coordinate_dies_inside_the_collectives_and_around_the_commit(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("point", ALL_POINTS)
-def test_all_coordinates_at_one_point(undisturbed: Sharded, tmp_path: Path, point: str) -> None:
+def test_all_coordinates_at_one_point(undisturbed: Outcome, tmp_path: Path, point: str) -> None:
     faults = kills([point] * 4, [3, 0, 2, 1], every=4)
-    run = train_sharded(tmp_path, "text_hsdp.py", faults=faults, workers=4, spares=4, steps=STEPS, timeout=300)
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=4, steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "replica", 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_whole_replica_group_dies_at_once(undisturbed: Sharded, tmp_path: Path) -> None:
+def test_a_whole_replica_group_dies_at_once(undisturbed: Outcome, tmp_path: Path) -> None:
     faults = "kill:rank=2,step=6,point=in_allgather;kill:rank=3,step=6,point=in_allgather"
-    run = train_sharded(tmp_path, "text_hsdp.py", faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
     assert_exact(run, undisturbed, "replica", 2)
 
 
@@ -72,9 +71,9 @@ def test_a_whole_replica_group_dies_at_once(undisturbed: Sharded, tmp_path: Path
 @pytest.mark.timeout(400)
 def test_both_holders_of_a_shard_die_and_the_run_says_so(tmp_path: Path) -> None:
     faults = "kill:rank=1,step=6,point=in_reduce_scatter;kill:rank=3,step=6,point=in_reduce_scatter"
-    run = train_sharded(tmp_path, "text_hsdp.py", faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
-    assert run.outcome.status != 0
-    assert "every worker that held rank 1's part of the state is gone" in run.outcome.output
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
+    assert run.status != 0
+    assert "every worker that held rank 1's part of the state is gone" in run.output
 
 
 def test_ranks_that_were_initialised_differently_begin_with_the_first_replica_group() -> None:

@@ -1,5 +1,6 @@
 """The launcher: what it refuses, what it says, and how a run ends that cannot go on."""
 
+import json
 import socket
 import subprocess
 from pathlib import Path
@@ -49,6 +50,18 @@ def test_it_refuses_the_folder_of_an_earlier_run(tmp_path: Path) -> None:
     done = start(tmp_path)
     assert done.returncode == 2
     assert "holds the log of an earlier run; choose another --state-dir or --run-id" in done.stderr
+
+
+def test_a_run_from_the_command_line(tmp_path: Path) -> None:
+    """All others are forked from a process that has imported torch; the result is the same."""
+    forked = train(tmp_path / "forked", workers=2, spares=0, steps=6)
+    line = command(tmp_path / "shell", workers=2, spares=1, script=EXAMPLE)
+    line += ["--steps", "6", "--out", str(tmp_path / "result.json")]
+    faults = environment("kill:rank=1,step=3,point=backward")
+    done = subprocess.run(line, cwd=ROOT, env=faults, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 1" in done.stderr
+    assert json.loads((tmp_path / "result.json").read_text()) == forked.result
 
 
 def test_help_explains_itself() -> None:

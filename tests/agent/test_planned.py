@@ -11,8 +11,9 @@ import pytest
 
 from agent import control
 from agent.tap import ALGORITHM
-from tests.agent.launch import EXAMPLE, ROOT, Outcome, assert_lossless, environment, train
+from tests.agent.launch import ROOT, Outcome, assert_lossless, environment, train
 from tests.agent.live import LiveRun
+from tests.agent.sharded import SHARDED
 
 STEPS = 60
 
@@ -176,13 +177,11 @@ def test_a_node_is_left_for_another(tmp_path: Path) -> None:
     """All ranks move to the second node, whose spares are not those of the node that is left."""
     steps = 120
     reference = train(tmp_path / "reference", steps=steps, workers=2, spares=0)
-    out = tmp_path / "run" / "result.json"
     with LiveRun(tmp_path / "run", steps=steps, spares=1, options=("--node", "old")) as run:
         deadline = time.monotonic() + 60
         while not (run.state / control.FILE).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        join = [sys.executable, "-m", "tests.agent.join", str(run.state), "new", "2", str(EXAMPLE)]
-        join += ["--steps", str(steps), "--out", str(out), "--pause", "0.05"]
+        join = [sys.executable, "-m", "agent", "join", "--state-dir", str(run.state), "--node", "new", "--spares", "2"]
         other = subprocess.Popen(join, cwd=ROOT, env=environment())
         try:
             run.wait_for_training()
@@ -203,11 +202,11 @@ def test_a_node_is_left_for_another(tmp_path: Path) -> None:
         assert (report["kind"], report["where"]["node"], report["spare"]["node"]) == ("planned", "old", "new")
 
 
-@pytest.mark.parametrize("script", ["text_hsdp.py", "text_fsdp.py"])
-def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, script: str) -> None:
-    path = EXAMPLE.with_name(script)
-    reference = train(tmp_path / "reference", steps=STEPS, workers=4, spares=0, script=path)
-    with LiveRun(tmp_path / "run", steps=STEPS, workers=4, spares=1, script=path) as run:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, replicas: int) -> None:
+    setting = {"workers": 4, "script": SHARDED, "arguments": ("--replicas", str(replicas))}
+    reference = train(tmp_path / "reference", steps=STEPS, spares=0, **setting)
+    with LiveRun(tmp_path / "run", steps=STEPS, spares=1, **setting) as run:
         done = run.drain("--rank", "3")
         outcome = run.finish()
     assert done.returncode == 0, done.stderr + outcome.output

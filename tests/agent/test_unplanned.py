@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.launch import Outcome, assert_lossless, train
+from tests.agent.launch import Outcome, assert_lossless, last_step_reported, train
 
 STEPS = 24
 POINTS = ["step", "forward", "backward", "reduce", "gate", "exchange", "doubt", "apply", "applied", "boundary"]
@@ -69,7 +69,13 @@ def test_the_last_step(undisturbed: Outcome, tmp_path: Path) -> None:
     outcome = train(tmp_path, faults=faults, spares=2, steps=STEPS)
     assert outcome.status == 0, outcome.output
     assert outcome.result == undisturbed.result
-    assert_lossless(outcome.resolved()[0])
+    first, last = outcome.resolved()
+    assert_lossless(first)
+    # No step followed; that the run ended at the same step, and that the state arrived, is all there can be.
+    assert (last["progress"]["last_committed_step"], last["progress"]["first_step_after"]) == (STEPS, None)
+    assert last["state"]["digest_sent"] == last["state"]["digest_received"]
+    assert None not in (last["phases"]["state_verified_at"], last["phases"]["resumed_at"])
+    assert last_step_reported(tmp_path) == [STEPS]
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ import time_machine
 from django.db import DatabaseError, IntegrityError, transaction
 
 from tests.people import World
+from yoco.accounts.models import Organisation
 from yoco.contracts import services
 from yoco.contracts.calendar import anniversary, year_spans
-from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
+from yoco.contracts.models import Contract, GuaranteeTerms, Order
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms
 from yoco.core.models import AuditEntry
 from yoco.core.money import Money
@@ -115,6 +116,40 @@ def test_the_guarantee_can_be_added_to_a_contract_in_force(world: World) -> None
         services.guarantee_add(contract=contract, guarantee_from=D(2027, 1, 1), actor=world.account_manager)
 
 
+def test_the_guarantee_cannot_begin_in_a_year_that_has_ended(world: World) -> None:
+    contract = make(world, starts_on=D(2025, 9, 1), ends_on=D(2028, 9, 1), guarantee_from=None)
+    contract.years.filter(number=1).update(state="closed", closed_at=NOW)
+    with pytest.raises(DomainError) as refused:
+        services.guarantee_add(contract=contract, guarantee_from=D(2026, 8, 3), actor=None)
+    assert refused.value.code == "year_ended"
+    services.guarantee_add(contract=contract, guarantee_from=D(2026, 9, 1), actor=None)
+
+
+def test_another_cap_cannot_reach_an_order_that_is_recorded(world: World) -> None:
+    contract = make(world)
+    order(world, contract=contract, ordered_on=D(2027, 5, 1))
+    with pytest.raises(DomainError) as refused:
+        services.terms_create_version(contract=contract, effective_on=D(2027, 5, 1), actor=None, credit_cap_den=2)
+    assert (refused.value.code, contract.terms.count()) == ("order_recorded", 1)
+    services.terms_create_version(contract=contract, effective_on=D(2027, 5, 1), actor=None, threshold_num=95)
+    services.terms_create_version(contract=contract, effective_on=D(2027, 5, 2), actor=None, credit_cap_den=2)
+
+
+def test_a_customer_and_its_contract_are_made_together_or_not_at_all(world: World) -> None:
+    fields = {"name": "Cluster", "currency": "EUR", "time_zone": "UTC", "starts_on": D(2027, 1, 1)}
+    made = services.customer_contract_create(
+        customer="Acme", number="C-9", ends_on=D(2028, 1, 1), actor=world.account_manager, **fields
+    )
+    assert (made.organisation.name, made.organisation.slug) == ("Acme", "acme-2")  # another customer of that name
+    before = Organisation.objects.count()
+    for customer, ends_on in (("Late", D(2026, 1, 1)), (" ", D(2028, 1, 1))):
+        with pytest.raises(DomainError):
+            services.customer_contract_create(
+                customer=customer, number="C-10", ends_on=ends_on, actor=world.account_manager, **fields
+            )
+    assert Organisation.objects.count() == before
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
@@ -195,6 +230,17 @@ def test_a_contract_can_end_early_and_its_running_year_with_it(world: World) -> 
         services.contract_end_early(contract=contract, ends_on=D(2028, 1, 1), actor=None, reason="Later.")
 
 
+def test_a_contract_that_ends_early_keeps_no_year_beyond_its_end(world: World) -> None:
+    """On the first day of its second year only that day can still be the last."""
+    contract = make(world)
+    with time_machine.travel(datetime.datetime(2027, 9, 15, 8, tzinfo=datetime.UTC)):
+        with pytest.raises(DomainError) as refused:
+            services.contract_end_early(contract=contract, ends_on=D(2027, 9, 15), actor=None, reason="Today.")
+        assert refused.value.code == "bad_end"
+        services.contract_end_early(contract=contract, ends_on=D(2027, 9, 16), actor=None, reason="Tonight.")
+    assert spans(contract) == [(D(2026, 9, 15), D(2027, 9, 15)), (D(2027, 9, 15), D(2027, 9, 16))]
+
+
 def test_years_are_made_once(world: World) -> None:
     contract = make(world)
     before = list(contract.years.order_by("number").values())
@@ -242,6 +288,7 @@ def test_a_version_cannot_reach_back_into_a_year_that_has_begun(world: World) ->
         ({"credit_expiry": "date"}, "bad_terms"),
         ({"credit_expiry": "months"}, "bad_terms"),
         ({"credit_expiry_months": 12}, "bad_terms"),
+        ({"credit_expiry": "months", "credit_expiry_months": 96_000}, "bad_terms"),  # later than any date
     ],
 )
 def test_terms_have_only_the_values_that_they_list(world: World, fields: dict[str, Any], code: str) -> None:
@@ -314,12 +361,3 @@ def test_an_order_number_is_taken_once(world: World) -> None:
     order(world)
     with pytest.raises(DomainError, match="already an order"):
         order(world)
-
-
-def test_fees_of_a_year_are_recorded_with_what_they_were(world: World) -> None:
-    services.year_fees_record(year=world.year, fees_minor=5_000_00, actor=world.account_manager)
-    year = ContractYear.objects.get(pk=world.year.pk)
-    assert year.fees_minor == 5_000_00
-    with pytest.raises(DomainError):
-        services.year_fees_record(year=year, fees_minor=-1, actor=world.account_manager)
-    assert AuditEntry.objects.get(action="year.fees_recorded").data == {"before": None, "fees_minor": 5_000_00}

@@ -125,6 +125,8 @@ def recompute(export: dict[str, Any]) -> str:
         assert (entry["sequence"], entry["previous_hash"]) == (number, head)
         assert sum(p["minor"] for p in entry["postings"]) == 0
         array = [entry[f] for f in fields] + [[[p[c] for c in columns] for p in entry["postings"]]]
+        if entry["version"] > 1:
+            array.append(entry["grounds"])
         text = json.dumps(array, ensure_ascii=False, separators=(",", ":"))
         head = hashlib.sha256(bytes([entry["version"]]) + text.encode()).hexdigest()
         assert head == entry["hash"]

@@ -14,7 +14,7 @@ from tests.people import World
 from yoco.contracts.models import Order
 from yoco.credits.models import Credit, LedgerTransaction, Posting, Seal
 from yoco.credits.selectors import credit_balance
-from yoco.credits.services import credit_apply, credit_approve, credit_issue, credits_reinstate
+from yoco.credits.services import credit_apply, credit_approve, credit_issue, credits_fix, credits_reinstate
 from yoco.credits.verify import ledger_verify
 from yoco.guarantee.models import Statement
 from yoco.guarantee.services import placements_refresh, years_close
@@ -59,7 +59,9 @@ def key(value: Any) -> Any:
         ("statement_sha256", "e" * 64),
         ("reason", "8 of 1O"),
         ("kind", "expire"),
-        ("version", 2),
+        ("version", 1),
+        ("version", 9),
+        ("grounds", "{}"),
         ("idempotency_key", "other"),
         ("previous_hash", "d" * 64),
         ("hash", "c" * 64),
@@ -163,6 +165,118 @@ def test_an_order_made_smaller_than_what_was_paid_is_named(filled: World) -> Non
     assert (broken.row, broken.reason) == (f"order {paid.pk}", "was paid 300 of 299 by credits")
 
 
+@pytest.fixture
+def fixed(world: World, clock: object) -> Credit:
+    """A credit whose amount its order fixed: 25 % of 4000. No entry of it was made by a person."""
+    credit = make.approved(world, world.year, make.terms_version(world.contract))
+    make.order(world.contract, 4000)
+    make.order(world.contract, 4000)
+    (credit,) = credits_fix(contract_id=world.contract.pk)
+    assert ledger_verify().holds
+    return credit
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("issued_by_id", "owner", "says issued_by"),
+        ("approved_by_id", "owner", "says approved_by"),
+        ("issued_at", "2027-11-02 09:30:00.000001+00:00", "says issued_at"),
+        ("approved_at", "2027-11-02 09:30:00.000001+00:00", "says approved_at"),
+        ("amount_order_id", "other order", "names another order"),
+        ("amount_order_id", None, "the order it was computed from are missing"),
+    ],
+)
+def test_a_superuser_who_changes_what_a_credit_rests_on_is_found(
+    world: World, fixed: Credit, column: str, value: str | None, says: str
+) -> None:
+    other = Order.objects.exclude(pk=fixed.amount_order_id).get()
+    named = {"owner": key(world.owner.pk), "other order": key(other.pk)}
+    tamper(f"UPDATE credits_credit SET {column} = %s WHERE id = %s", named.get(value or "", value), key(fixed.pk))
+    found = ledger_verify().broken
+    assert any(broken.row == f"credit {fixed.pk}" and says in broken.reason for broken in found), found
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE contracts_order SET amount_minor = 4400", "grants 1000, but 25/100 of 4400 is 1100"),
+        ("UPDATE contracts_guaranteeterms SET credit_rate_num = 30", "grants 1000, but 30/100 of 4000 is 1200"),
+        ("UPDATE contracts_guaranteeterms SET credit_base = 'year_fees'", "its base is not that of its terms"),
+        ("UPDATE contracts_guaranteeterms SET rounding = 'half_up'", "says rounding half_up"),
+        ("UPDATE contracts_guaranteeterms SET version = version + 7", "says terms_version 9"),
+    ],
+)
+def test_an_amount_that_does_not_follow_from_its_order_and_terms_is_found(
+    fixed: Credit, statement: str, says: str
+) -> None:
+    tamper(statement)
+    found = ledger_verify().broken
+    assert any(broken.row == f"credit {fixed.pk}" and says in broken.reason for broken in found), found
+
+
+def test_fees_changed_after_the_credit_was_issued_are_found(filled: World) -> None:
+    credit = Credit.objects.get(year=filled.year)
+    tamper("UPDATE contracts_contractyear SET fees_minor = 8000 WHERE id = %s", key(filled.year.pk))
+    reasons = [broken.reason for broken in ledger_verify().broken if broken.row == f"credit {credit.pk}"]
+    assert any("grants 1000, but 25/100 of 8000 is 2000" in reason for reason in reasons), reasons
+    assert any("says base_minor 8000" in reason for reason in reasons), reasons
+
+
+def test_a_cap_made_smaller_than_what_was_paid_is_found(filled: World) -> None:
+    tamper("UPDATE contracts_guaranteeterms SET credit_cap_den = 2")
+    (broken,) = ledger_verify().broken
+    assert "was paid 300 by credits, more than its cap of 150" in broken.reason
+
+
+@pytest.mark.parametrize("column", ["issued_by_id", "approved_by_id"])
+def test_a_signature_changed_before_anything_is_posted_is_found(world: World, clock: object, column: str) -> None:
+    credit = make.approved(world, world.year, make.terms_version(world.contract))
+    assert ledger_verify().holds
+    tamper(f"UPDATE credits_credit SET {column} = %s WHERE id = %s", key(world.owner.pk), key(credit.pk))
+    (broken,) = ledger_verify().broken
+    assert broken.row == f"credit {credit.pk}"
+    assert "audit log does not say so" in broken.reason
+
+
+@pytest.mark.parametrize("column", ["terms_id", "year_id"])
+def test_a_proposal_moved_to_better_terms_or_another_year_is_found(world: World, clock: object, column: str) -> None:
+    """Before it is issued no entry holds it: its own statement does."""
+    credit = make.proposed(world.year, make.terms_version(world.contract))
+    better = make.terms_version(world.contract, credit_rate_num=50)
+    elsewhere = world.stranger_contract.years.get()
+    value = {"terms_id": better.pk, "year_id": elsewhere.pk}[column]
+    assert ledger_verify().holds
+    tamper(f"UPDATE credits_credit SET {column} = %s WHERE id = %s", key(value), key(credit.pk))
+    reasons = [broken.reason for broken in ledger_verify().broken if broken.row == f"credit {credit.pk}"]
+    assert "its year or its terms are not those of its statement" in reasons
+
+
+def test_a_short_year_whose_credit_is_gone_is_found(world: World, clock: object) -> None:
+    row = incident(world.contract, **restart(at(1)))
+    placements_refresh(incident_ids=[row.pk])
+    years_close(as_of=make.NOW)
+    call_command("ledger_verify")
+    tamper("DELETE FROM credits_credit")
+    with pytest.raises(CommandError, match=f"contracts_contractyear {world.year.pk}: fell short"):
+        call_command("ledger_verify")
+
+
+def test_entries_of_version_1_still_verify_and_name_who_acted(
+    world: World, clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yoco.credits.ledger.VERSION", 1)
+    credit = make.approved(world, world.year, make.year_fees(world.year, 4000))
+    monkeypatch.undo()
+    credit_apply(order_id=make.order(world.contract, 100).pk, actor=world.account_manager)
+    assert ledger_verify().holds
+    assert set(LedgerTransaction.objects.values_list("version", flat=True)) == {1, 2}
+    tamper("UPDATE credits_credit SET approved_by_id = %s WHERE id = %s", key(world.owner.pk), key(credit.pk))
+    (broken,) = ledger_verify().broken
+    assert broken.row == f"credit {credit.pk}"
+    assert f"says approved_by {world.owner.pk}" in broken.reason
+
+
 def test_one_contract_can_be_checked_alone(filled: World) -> None:
     row = LedgerTransaction.objects.get(contract=filled.contract, sequence=3)
     tamper("UPDATE credits_ledgertransaction SET reason = 'x' WHERE id = %s", key(row.pk))
@@ -207,6 +321,15 @@ def test_the_command_names_the_first_broken_row_and_exits_with_1(
         call_command("ledger_verify")
     assert broken.value.returncode == 1
     assert f"BROKEN  transaction {paid.pk}" in capsys.readouterr().out
+
+    tamper("UPDATE contracts_guaranteeterms SET relapse_window_minutes = 31")
+    with pytest.raises(CommandError):
+        call_command("ledger_verify")
+    said = capsys.readouterr().out
+    assert (
+        f"BROKEN  contracts_guaranteeterms {credit.terms_id}: its relapse_window_minutes is 31, but statement" in said
+    )
+    tamper("UPDATE contracts_guaranteeterms SET relapse_window_minutes = 30")
 
     statement = Statement.objects.get(pk=credit.statement_id)
     tamper(

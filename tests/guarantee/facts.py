@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from yoco.guarantee.evidence import IncidentFacts
-from yoco.guarantee.rules import DEFAULT_TERMS, Terms, Year
+from yoco.guarantee.rules import DEFAULT_TERMS, Terms, Year, place
 from yoco.incidents.models import Incident, IncidentState, Run
 
 START = datetime.datetime(2026, 8, 31, 22, tzinfo=datetime.UTC)  # 1 September 2026 in Madrid
@@ -104,6 +104,12 @@ def year(terms: Terms | None = DEFAULT_TERMS, **changes: Any) -> Year:
         "terms": terms,
     }
     return Year(**{**base, **changes})
+
+
+def placed(one: IncidentFacts, terms: Terms = Terms(), **changes: Any) -> tuple[str, str]:  # noqa: B008
+    """Outcome and rule of an incident that stands alone."""
+    placing = place(one, year=year(terms, **changes))
+    return placing.outcome, placing.rule
 
 
 def incident(contract: Any, started_at: datetime.datetime | None = None, /, **changes: Any) -> Incident:

@@ -11,6 +11,8 @@ import time_machine
 from django.db import DatabaseError, connection, transaction
 
 from tests.guarantee.facts import END, at, incident, restart
+from tests.ingest.conftest import AgentClient
+from tests.ingest.reports import report
 from tests.people import World, build_world
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.contracts.services import contract_create
@@ -18,8 +20,9 @@ from yoco.core.models import AuditEntry, OutboxEvent
 from yoco.core.problem import DomainError
 from yoco.credits.models import Credit
 from yoco.credits.services import credit_approve, credit_issue
-from yoco.guarantee import services, statements
+from yoco.guarantee import placements, services, statements
 from yoco.guarantee.models import Placement, RestatementDue, Statement
+from yoco.guarantee.neighbourhood import neighbourhood
 from yoco.guarantee.selectors import year_report
 from yoco.guarantee.services import placements_refresh, year_restate, years_close
 from yoco.guarantee.verify import statements_verify
@@ -73,12 +76,12 @@ def test_closing_places_each_incident_once_in_the_order_of_time(world: World, mo
     assert Placement.objects.get(pk=after.pk).year_id == world.year.pk
     chunks: list[list[int]] = []
 
-    def refresh(*, incident_ids: list[int]) -> None:
-        chunks.append(incident_ids)
-        placements_refresh(incident_ids=incident_ids)
+    def loads(contracts: Any, changed: list[int], held: Any) -> Any:
+        chunks.append(changed)
+        return neighbourhood(contracts, changed, held)
 
-    monkeypatch.setattr(services, "CHUNK", 2)
-    monkeypatch.setattr(services, "placements_refresh", refresh)
+    monkeypatch.setattr(placements, "CHUNK", 2)
+    monkeypatch.setattr(placements, "neighbourhood", loads)
     years_close(as_of=AFTER)
     late, early, middle = rows
     assert chunks == [[early.pk, middle.pk], [late.pk, before.pk], [after.pk]]
@@ -432,3 +435,38 @@ def test_years_closed_by_many_at_once_while_reports_arrive_are_closed_once() -> 
     # Whether a report came before the close or after it, the latest statement knows it, and it once.
     assert (latest.resolved, latest.counted) == (8, 15)
     assert statements_verify() == []
+
+
+def test_absurd_waste_does_not_keep_a_year_from_closing(world: World) -> None:
+    """Each report is within its limits, and twenty of them are more GPU-milliseconds than 64 bits hold."""
+    lost = {"run_id": "x", "gpus": 1_000_000, "lost_seconds": 1e9}
+    agent = AgentClient(world.key_text)
+    with time_machine.travel(AFTER, tick=False):
+        told = [report(seq=n, spare={"origin": "preempted", "preempted": lost}) for n in range(1, 21)]
+        assert agent.statuses(*told) == ["created"] * 20
+        assert float(year_report(year=world.year).waste.actual_gpu_seconds) > 2**63 / 1000
+        years_close(as_of=AFTER)
+    assert _statement(world).verdict == "met"
+
+
+def test_a_late_fact_that_changes_the_waste_alone_is_restated(world: World) -> None:
+    """A report after the close says that a step takes longer: k of n stays, the frozen waste is no longer true."""
+    told = report(progress__step_seconds=0.41)
+    agent = AgentClient(world.key_text)
+    with time_machine.travel(AFTER, tick=False):
+        assert agent.statuses(told) == ["created"]
+        years_close(as_of=AFTER)
+        before = year_report(year=world.year)
+        late = {"type": "incident.amended", "incident_id": told["incident_id"], "seq": 2, "sent_at": AFTER.isoformat()}
+        assert agent.statuses(report(**late, progress__step_seconds=4.1)) == ["created"]
+        due = year_report(year=world.year)
+        assert (due.restatement_due, due.waste) == (True, before.waste)
+        assert RestatementDue.objects.get().reasons == ["late_report"]
+        (second,) = years_close(as_of=AFTER).restated
+        after = year_report(year=world.year)
+        assert (second.revision, after.restatement_due) == (2, False)
+        assert (after.counted, after.resolved, after.verdict) == (before.counted, before.resolved, before.verdict)
+        assert float(after.waste.actual_gpu_seconds) > float(before.waste.actual_gpu_seconds)
+        # The same once more changes nothing that was frozen.
+        assert agent.statuses(report(**{**late, "seq": 3}, progress__step_seconds=4.1)) == ["created"]
+        assert not year_report(year=world.year).restatement_due

@@ -4,15 +4,23 @@ import csv
 import datetime
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import time_machine
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import Client
+from django.urls import reverse
 
 from tests.guarantee.facts import at, incident, restart
 from tests.people import World
+from yoco.contracts.services import order_record
+from yoco.core.money import Money
+from yoco.credits.models import Credit
+from yoco.credits.selectors import credit_of_year
+from yoco.credits.services import credit_apply, credit_approve, credit_issue
 from yoco.guarantee.models import Statement
 from yoco.guarantee.services import placements_refresh, years_close
 from yoco.incidents.models import IncidentState, Origin
@@ -196,3 +204,100 @@ def test_close_years_acts_as_at_an_earlier_time(world: World) -> None:
     with time_machine.travel(AFTER, tick=False):
         assert "closing   ACME-1" in run("close_years", "--as-of", "2027-09-15")
         assert not Statement.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "low", "high", "name"),
+    [
+        ("wilson", "49.01", "94.34", "Wilson"),
+        ("clopper_pearson", "44.39", "97.48", "Clopper-Pearson"),
+        ("jeffreys", "49.72", "95.60", "Jeffreys"),
+    ],
+)
+def test_the_interval_is_by_the_method_that_is_asked_for(
+    world: World, in_year: None, method: str, low: str, high: str, name: str
+) -> None:
+    fill(world)
+    said = json.loads(run("guarantee_report", "ACME-1", "--interval", method, "--format", "json"))["information"]
+    assert (said["interval_method"], said["interval_low"], said["interval_high"]) == (method, low, high)
+    assert f"95 % interval ({name})" in run("guarantee_report", "ACME-1", "--interval", method)
+
+
+def test_the_interval_of_a_closed_year_is_of_its_frozen_figures(world: World) -> None:
+    fill(world)
+    years_close(as_of=AFTER)
+    frozen = ["guarantee_report", "ACME-1", "--year", "2026-12-24", "--format", "json"]
+    before, asked = json.loads(run(*frozen)), json.loads(run(*frozen, "--interval", "jeffreys"))
+    assert before["information"]["interval_method"] == "wilson"
+    assert asked["information"].pop("interval_method") == "jeffreys"
+    assert {**before, "information": asked["information"]} == {**asked}
+
+
+def test_it_writes_any_form_to_a_file(world: World, in_year: None, tmp_path: Path) -> None:
+    fill(world)
+    file = tmp_path / "report.json"
+    out = run("guarantee_report", "ACME-1", "--format", "json", "--output", str(file))
+    assert json.loads(file.read_text())["contract"] == "ACME-1"
+    assert str(file) in out
+    error = refused("guarantee_report", "ACME-1", "--output", str(tmp_path / "missing" / "x"))
+    assert (error.returncode, "cannot be written" in str(error)) == (2, True)
+
+
+def test_the_pdf_is_that_of_the_portal(world: World, client: Client, tmp_path: Path) -> None:
+    fill(world)
+    years_close(as_of=AFTER)
+    file = tmp_path / "statement.pdf"
+    with time_machine.travel(AFTER, tick=False):  # the fonts in a PDF carry the time of its writing
+        client.force_login(world.owner)
+        run("guarantee_report", "ACME-1", "--year", "2026-12-24", "--format", "pdf", "--output", str(file))
+        page = client.get(reverse("portal:statement_pdf", args=[world.contract.pk, world.year.pk, 1]))
+    assert file.read_bytes() == page.content
+    assert file.read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--format", "pdf"], "--output FILE"),
+        (["--format", "pdf", "--output", "x.pdf"], "has no statement yet"),
+        (["--format", "pdf", "--output", "x.pdf", "--interval", "jeffreys"], "is the frozen statement"),
+    ],
+)
+def test_a_pdf_needs_a_statement_and_a_file(world: World, in_year: None, arguments: list[str], words: str) -> None:
+    error = refused("guarantee_report", "ACME-1", *arguments)
+    assert error.returncode == 2
+    assert words in str(error)
+
+
+def test_it_says_what_is_left_of_a_credit(world: World) -> None:
+    fill(world)
+    years_close(as_of=AFTER)
+    credit = Credit.objects.get()
+
+    def line() -> str:
+        text = run("guarantee_report", "ACME-1", "--year", "2026-12-24")
+        return next(row for row in text.splitlines() if row.startswith("Credit"))[len("Credit") :].strip()
+
+    def order(number: str, kind: str, minor: int) -> None:
+        row = order_record(
+            contract=world.contract,
+            number=number,
+            kind=kind,
+            amount=Money(minor, "EUR"),
+            ordered_on=datetime.date(2027, 10, 1),
+            actor=world.account_manager,
+        )
+        if credit_of_year(year_id=world.year.pk).state == "approved":  # type: ignore[union-attr]
+            credit_apply(order_id=row.pk, actor=world.account_manager)
+
+    assert line() == "proposed, amount not known yet"
+    order("E-1", "expansion", 100_000)
+    assert line() == "250.00 EUR, proposed"
+    credit_issue(credit_id=credit.pk, actor=world.account_manager, reason="The statement was checked.")
+    assert line() == "250.00 EUR, issued, awaiting approval"
+    credit_approve(credit_id=credit.pk, actor=world.second_account_manager)
+    assert line() == "250.00 EUR, approved, nothing applied yet"
+    order("E-2", "expansion", 10_000)
+    assert line() == "250.00 EUR, of which 100.00 EUR applied, 150.00 EUR left"
+    order("E-3", "expansion", 90_000)
+    assert line() == "250.00 EUR, applied, 0 left"

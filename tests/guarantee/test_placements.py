@@ -3,9 +3,11 @@
 import datetime
 import random
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models.signals import post_init
 from django.test.utils import CaptureQueriesContext
 
 from tests.guarantee import years
@@ -13,9 +15,11 @@ from tests.guarantee.facts import at, incident, restart
 from tests.people import World
 from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.contracts.services import contract_create
+from yoco.guarantee import placements
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import SHARED, contract_years, incident_facts
 from yoco.guarantee.models import Placement
+from yoco.guarantee.neighbourhood import neighbourhood
 from yoco.guarantee.rules import place_all
 from yoco.guarantee.selectors import year_report
 from yoco.guarantee.services import contract_guarantee_add, placements_rebuild, placements_refresh
@@ -199,5 +203,51 @@ def test_facts_are_taken_whole(world: World) -> None:
     row = incident(world.contract, at(1))
     facts = incident_facts(row)
     missing = [field.name for field in fields(IncidentFacts) if getattr(facts, field.name) in (None, "", {})]
-    assert set(missing) <= {"root_event", "trigger_detail"}
+    assert set(missing) <= {"root_event", "trigger_detail", "run_ended_at", "run_ended_step"}
     assert facts.id == str(row.public_id)
+
+
+def test_a_year_between_two_incidents_is_not_loaded(world: World) -> None:
+    """An incident a day for a year in one job: the first and the last change, and nothing else comes near them."""
+    rows = [incident(world.contract, at(24 * day)) for day in range(365)]
+    placements_refresh(incident_ids=[row.pk for row in rows])
+    assert year_report(year=world.year).counted == 365
+    loaded: list[int] = []
+
+    def count(instance: Incident, **_: object) -> None:
+        loaded.append(instance.pk)
+
+    post_init.connect(count, sender=Incident)
+    try:
+        placements_refresh(incident_ids=[rows[0].pk, rows[-1].pk])
+    finally:
+        post_init.disconnect(count, sender=Incident)
+    assert sorted(loaded) == [rows[0].pk, rows[-1].pk]
+
+
+def test_what_lies_near_either_end_is_loaded(world: World) -> None:
+    same = {"node": "node-1", "run": "run-1"}
+    rows = [incident(world.contract, at(24 * day)) for day in range(100)]
+    first, last = incident(world.contract, at(1), **same), incident(world.contract, at(2300), **same)
+    placements_refresh(incident_ids=[row.pk for row in (*rows, first, last)])
+    again = [incident(world.contract, **{**restart(at(hours)), **same}) for hours in (1.3, 2300.3)]
+    placements_refresh(incident_ids=[row.pk for row in again])
+    assert {Placement.objects.get(pk=row.pk).rule for row in (first, last)} == {"relapse"}
+
+
+def test_thousands_at_once_are_placed_a_thousand_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is placed does not depend on where one portion ends: a crash loop lies across each end."""
+    monkeypatch.setattr(placements, "CHUNK", 3)
+    same = {"node": "node-1", "run": "run-1"}
+    rows = [incident(world.contract, **{**restart(at(0.6 * n)), **same}) for n in range(11)]
+    portions: list[int] = []
+
+    def loads(contracts: Any, changed: list[int], held: Any) -> Any:
+        portions.append(len(changed))
+        return neighbourhood(contracts, changed, held)
+
+    monkeypatch.setattr(placements, "neighbourhood", loads)
+    placements_refresh(incident_ids=[row.pk for row in reversed(rows)])
+    assert portions == [3, 3, 3, 2]
+    assert Placement.objects.filter(lead=True).count() == 1
+    assert Placement.objects.values("unit_key").distinct().count() == 1

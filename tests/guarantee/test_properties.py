@@ -14,7 +14,17 @@ from tests.guarantee import years
 from tests.guarantee.facts import END, START, facts, failed, year
 from yoco.contracts.calendar import year_spans
 from yoco.core.clock import local_midnight
-from yoco.guarantee.rules import Placing, Tally, Terms, commitment_met, place_all, share_bounds, tally, verdict
+from yoco.guarantee.rules import (
+    Placing,
+    Review,
+    Tally,
+    Terms,
+    commitment_met,
+    place_all,
+    share_bounds,
+    tally,
+    verdict,
+)
 
 SEEDS = st.integers(0, 2**32)
 
@@ -82,6 +92,22 @@ def test_another_resolved_failure_never_lowers_the_share_and_another_unresolved_
     assert better[1] >= before[1]
     assert worse[0] <= before[0]
     assert worse[1] <= before[1]
+
+
+@given(SEEDS, st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=400)
+def test_excluding_any_incident_never_raises_the_number_resolved(seed: int, rng: random.Random) -> None:
+    both, incidents, reviews = year_of(seed)
+    before = place_all(incidents, years=both, reviews=reviews)
+    resolved = {p.unit_key for p in before if p.lead and p.outcome == "resolved"}
+    units: dict[str, list[str]] = {}
+    for placing in before:
+        units.setdefault(placing.unit_key, []).append(placing.incident)
+    shared = [member for members in units.values() if len(members) > 1 for member in members]
+    for excluded in rng.sample(shared, min(len(shared), 6)):
+        also = {**reviews, excluded: dataclasses.replace(reviews.get(excluded, Review()), excluded_for="user_error")}
+        after = place_all(incidents, years=both, reviews=also)
+        assert {p.unit_key for p in after if p.lead and p.outcome == "resolved"} <= resolved
 
 
 @given(

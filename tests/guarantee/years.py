@@ -1,5 +1,6 @@
 """Contract years invented from a seed or by hypothesis: close together in time, so that incidents meet each other."""
 
+import dataclasses
 import datetime
 import random
 from typing import Any
@@ -16,10 +17,36 @@ NO_STATE = {
 }
 
 
+DETAILS: list[dict[str, Any]] = [
+    {},
+    {"celsius": 94, "word": "hot", "ok": True},
+    {"readings": {"temperature": 94, "slowdown_temperature": 90}, "thresholds": {"hot_from": 88}},
+    {"readings": {"temperature": 60, "slowdown_temperature": 90, "slowdown_reasons": []}},
+    {"temperature": 70, "slowdown_reasons": ["sw_thermal_slowdown", "hw_power_brake"]},
+    {"readings": {"ecc_volatile_uncorrected": [0, 3]}},
+    {"readings": {"ecc_volatile_corrected": 0, "row_remap_failed": True}},
+    {"readings": {"ecc_aggregate_corrected": 7, "row_remap_pending": False}},
+    {"readings": {"links_down": [0]}},
+    {"readings": {"new_errors_by_link": {"3": {"crc": 5000}}}, "text": "Non-fatal"},
+    {"rule": "sxid", "sxid": 20034, "text": "Fatal, Link 28 LTSSM"},
+    {"readings": {"nvml": "GPU is lost"}},
+]
+
+
+def _last_step(rng: random.Random, told: dict[str, Any]) -> dict[str, Any]:
+    """A failure after the last step; mostly the run's end proves it, sometimes not."""
+    ended = {
+        "run_ended_at": told["started_at"] + datetime.timedelta(hours=rng.choice([1, 1, 1, -1])),
+        "run_ended_step": 1200,
+    }
+    changed = {"samples_after": told["samples_before"]} if rng.random() < 0.9 else {}
+    return {"first_step_after": None, **changed, **rng.choice([ended, ended, {**ended, "run_ended_step": 1300}, {}])}
+
+
 def terms(rng: random.Random) -> Terms:
     """Terms with every field that decides drawn from the values that it lists."""
     return Terms(
-        threshold_num=rng.choice([90, 90, 60, 30, 100]),
+        threshold_num=rng.choice([90, 90, 60, 30, 10, 100]),
         counted_unplanned=rng.choice(["always", "always", "evidenced", "never"]),
         counted_preventive=rng.choice(["evidenced", "always", "never"]),
         counted_planned=rng.choice(["never", "never", "always"]),
@@ -65,7 +92,20 @@ def incidents(rng: random.Random, count: int) -> list[IncidentFacts]:
     """So many incidents, most of them in clusters of minutes, some before, after and across the year's boundaries."""
     anchors = [START + (END - START) * rng.random() for _ in range(max(1, count // 4))]
     anchors += [START, END - datetime.timedelta(minutes=5), END]
-    return [_incident(rng, n, rng.choice(anchors)) for n in range(count)]
+    found = [_incident(rng, n, rng.choice(anchors)) for n in range(count)]
+    return found + [_again(rng, one) for one in found if rng.random() < 0.07]
+
+
+def _again(rng: random.Random, one: IncidentFacts) -> IncidentFacts:
+    """The same failure at the same place soon after: now the job restarts from a checkpoint."""
+    later = one.ended_at + datetime.timedelta(minutes=rng.choice([1, 20, 31]))
+    return dataclasses.replace(
+        one, id=number(rng.randrange(10**6)), root_event=None, **{**NO_STATE, **_blank(restart(later))}
+    )
+
+
+def _blank(told: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(["quiesced_at", "state_moved_at", "state_verified_at"]), **told}
 
 
 def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> IncidentFacts:
@@ -90,6 +130,7 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             {"origin": "silence", "open": True, **dict.fromkeys(["resumed_at", "state_moved_at"])},
             {"origin": "silence", "explained": True},
             {"resumed_at": END + datetime.timedelta(days=31)},
+            _last_step(rng, told),
         ]
     )
     signal = rng.choice(["xid", "process_exit", "ecc", "thermal", "operator", "link"])
@@ -100,8 +141,10 @@ def _incident(rng: random.Random, n: int, anchor: datetime.datetime) -> Incident
             "root_event": rng.choice([None, f"event-{n}", f"event-{rng.randrange(max(1, n // 2 + 1))}"]),
             "kind": rng.choice(["unplanned", "unplanned", "preventive", "planned"]),
             "signal": signal,
-            "xid": rng.choice([79, 94]) if signal == "xid" or rng.random() < 0.3 else None,
-            "trigger_detail": rng.choice([{}, {"celsius": 94}, {"gpu": {"ecc": [3]}}, {"word": "hot"}, {"ok": True}]),
+            "xid": rng.choice([79, 79, 79, 79, 94, 94, 13, 109, 145, 31337])
+            if signal == "xid" or rng.random() < 0.3
+            else None,
+            "trigger_detail": rng.choice(DETAILS),
             "node": rng.choice(["", "node-1", "node-2"]),
             "rank": rng.choice([None, 0, 1]),
             **told,
@@ -115,5 +158,5 @@ def reviews(rng: random.Random, facts: list[IncidentFacts]) -> dict[str, Review]
     return {
         one.id: rng.choice([Review(excluded_for=rng.choice(reasons)), Review(dispute_upheld=True)])
         for one in facts
-        if rng.random() < 0.08
+        if rng.random() < (0.25 if one.resolution == "checkpoint_restart" else 0.08)
     }

@@ -118,6 +118,19 @@ def test_the_start_moves_to_no_later_year(agent: AgentClient, world: World) -> N
     assert earlier.started_at.isoformat() == after(-90).replace("Z", "+00:00")
 
 
+@pytest.mark.parametrize("early", ["2026-08-01T00:00:00Z", "1999-01-01T00:00:00Z"])
+def test_the_start_moves_to_no_earlier_year(agent: AgentClient, world: World, early: str) -> None:
+    """Nor is it amended into the time before the guarantee, where it would not count."""
+    start, end = {"started_at": early}, {"started_at": early, "resumed_at": early}
+    long_ago = detected(type="incident.amended", seq=2, sent_at=after(100), phases=start)
+    over = detected(type="incident.resolved", seq=3, sent_at=after(200), phases=end)
+    for story in ([long_ago], [over], [long_ago, over]):
+        for incident in told(agent, detected(seq=1), *story):
+            assert incident.started_at.isoformat() == "2026-11-01T09:00:00+00:00"
+            assert incident.placement.year == world.year
+            assert incident.placement.outcome in ("pending", "not_resolved")
+
+
 def test_what_was_missing_can_still_be_proven(agent: AgentClient) -> None:
     """A report that only fills in is no second story: the late evidence counts."""
     bare = report(seq=1)

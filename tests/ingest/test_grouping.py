@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.ingest.conftest import AgentClient
 from tests.ingest.reports import DETECTED, after, report
 from tests.people import World
-from yoco.contracts.models import GuaranteeTerms
-from yoco.guarantee.selectors import year_export
+from yoco.contracts.models import Contract, GuaranteeTerms
+from yoco.guarantee.selectors import year_export, year_report
 from yoco.incidents.grouping import Member, group
 from yoco.incidents.models import Incident, RootEvent
 
@@ -163,6 +163,20 @@ def test_a_late_report_joins_two_root_events_and_the_rows_agree(agent: AgentClie
     root = RootEvent.objects.exclude(incidents=None).distinct().get()
     assert root.incidents.count() == 3
     assert (root.first_at, root.last_at) == (DETECTED, DETECTED + datetime.timedelta(seconds=100))
+
+
+def test_an_incident_told_again_without_news_follows_its_root_event(agent: AgentClient, world: World) -> None:
+    """Told in one request with another workload's failure that began the event; where events count, that is one."""
+    october = datetime.date(2026, 10, 1)
+    GuaranteeTerms.objects.create(contract=world.contract, version=2, effective_on=october, unit="root_event")
+    Contract.objects.filter(pk=world.contract.pk).update(guarantee_from=october)
+    later = report(seq=1)
+    first = report(seq=2, workload__run_id="other", phases__started_at=after(-25), where__rank=7, trigger__xid=45)
+    agent.reports(later)
+    agent.reports({**later, "id": str(uuid.uuid4()), "type": "incident.amended", "seq": 3}, first)
+    assert RootEvent.objects.exclude(incidents=None).distinct().count() == 1
+    counted = year_report(year=world.year)
+    assert (counted.counted, counted.resolved) == (1, 1)
 
 
 def test_any_order_of_arrival_gives_the_same_root_events(agent: AgentClient) -> None:

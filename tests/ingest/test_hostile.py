@@ -130,6 +130,27 @@ def test_what_is_no_report_at_all_is_422(agent: AgentClient, body: bytes, door: 
     assert response.json()["detail"].endswith(".")
 
 
+@pytest.mark.parametrize("depth", [62, 900])
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_what_is_nested_deeply_is_refused_before_anything_fails_on_it(
+    agent: AgentClient, depth: int, brackets: str
+) -> None:
+    """Deep enough for an encoder or a page to fail on, not deep enough for the parser."""
+    opening = "[" if brackets == "[]" else '{"a":'
+    nested = opening * depth + ("" if brackets == "[]" else "1") + brackets[1] * depth
+    deep, sound = report(), report(seq=2)
+    deep["trigger"]["detail"] = {"nested": "HERE"}
+    body = json.dumps([deep, sound]).replace('"HERE"', nested).encode()
+    refused, taken = agent.post("reports", body, raw=True).json()["results"]
+    assert (refused["status"], taken["status"]) == ("invalid", "created")
+    assert refused["path"].startswith("$.trigger.detail.nested")
+    just = body.replace(nested.encode(), (opening * 30 + "1" + brackets[1] * 30).encode())
+    assert [one["status"] for one in agent.post("reports", just, raw=True).json()["results"]] == [
+        "created",
+        "duplicate",
+    ]
+
+
 def test_a_list_of_other_things_is_answered_item_by_item(agent: AgentClient) -> None:
     response = agent.post("reports", [1, None, "x", [], {}, report()])
     assert [result["status"] for result in response.json()["results"]] == ["invalid"] * 5 + ["created"]

@@ -245,12 +245,32 @@ def test_an_end_leaves_open_incidents_open(beating: AgentClient, now) -> None:
     assert (incident.state, incident.placement.outcome) == ("open", "pending")
 
 
-def test_a_second_run_of_the_same_boot_is_watched(beating: AgentClient, now) -> None:
-    beating.missing(heartbeat(at=NOW.isoformat(), run_ended=True))
-    now.move_to(NOW + MINUTE)
-    beating.missing(heartbeat(at=(NOW + MINUTE).isoformat(), run_id="second", step=1))
-    sweep(now, 70)
-    assert [silence.run.run_id for silence in silences()] == ["second"]
+def test_a_boot_tells_of_one_run_so_that_the_next_hides_no_lost_one(beating: AgentClient, now) -> None:
+    """The run is lost, and its boot goes on with another one: neither that nor its reports is a sign of life of it."""
+    at = NOW + 30 * MINUTE
+    now.move_to(at)
+    second = heartbeat(at=at.isoformat(), run_id="second", step=9000)
+    refused = beating.post("heartbeats", second)
+    assert (refused.status_code, list(refused.json()["errors"])) == (422, ["$.run_id"])
+    beating.missing({**second, "boot_id": str(uuid.uuid4())})
+    assert beating.statuses(report(seq=1, workload__run_id="second", sent_at=at.isoformat())) == ["created"]
+    sweep(now, 61)
+    (silence,) = silences()
+    assert (silence.run.run_id, silence.placement.outcome) == ("pretraining-7", "unaccounted")
+    assert beating.missing(heartbeat(at=NOW.isoformat(), seq=2)) == [[2, 2]], "its numbers count on"
+    sweep(now, 95)
+    assert [silence.run.run_id for silence in silences()] == ["pretraining-7", "second"]
+
+
+def test_no_report_takes_a_silence_over(beating: AgentClient, now) -> None:
+    """Under its id a silence would become whatever a report calls it; here a planned move, which never counts."""
+    sweep(now, 61)
+    (silence,) = silences()
+    move = {"kind": "planned", "trigger": {"signal": "operator"}, "incident_id": str(silence.public_id)}
+    (refused,) = beating.reports(failure(1, **move))
+    assert (refused["status"], refused["path"]) == ("invalid", "$.incident_id")
+    (after_it,) = silences()
+    assert (after_it.revision, after_it.placement.outcome) == (1, "unaccounted")
 
 
 def test_silences_are_the_same_in_any_order(world: World, agent: AgentClient, now) -> None:

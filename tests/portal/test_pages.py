@@ -211,3 +211,13 @@ def test_a_page_takes_few_queries(
     if page == "year":
         with django_assert_max_num_queries(QUERIES_PER_PAGE):
             assert owner.get(year_url(scene, "running_year")).status_code == 200
+
+
+def test_the_interval_of_a_year_is_by_the_method_that_is_asked_for(client: Client, scene: Scene) -> None:
+    client.force_login(scene.world.owner)
+    url = reverse("portal:year", args=[scene.contract.pk, scene.closed_year.pk])
+    said = {method: text_of(client, f"{url}?interval={method}") for method in ("", "jeffreys", "clopper_pearson", "no")}
+    assert "91.94 % Wilson" in said[""]
+    assert said["no"] == said[""]
+    assert "92.85 % Jeffreys" in said["jeffreys"]
+    assert "94.27 % Clopper-Pearson" in said["clopper_pearson"]

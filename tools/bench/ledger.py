@@ -73,10 +73,16 @@ def history_write() -> None:
     from tools.bench.tenants import Agent, tenants_make
     from yoco.accounts.models import User
     from yoco.contracts.models import ContractYear, OrderKind
-    from yoco.contracts.services import order_cancel, order_record, year_fees_record
+    from yoco.contracts.services import order_cancel, order_record
     from yoco.core.money import Money
     from yoco.credits.models import Credit
-    from yoco.credits.services import credit_apply, credit_approve, credit_issue, credits_reinstate
+    from yoco.credits.services import (
+        credit_apply,
+        credit_approve,
+        credit_issue,
+        credits_reinstate,
+        year_fees_record,
+    )
     from yoco.guarantee.services import reports_accept, years_close
 
     tenant = tenants_make(1, terms={"credit_base": "year_fees"})[0]

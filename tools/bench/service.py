@@ -1,5 +1,5 @@
 """The service's benchmarks."""
 
-from tools.bench import ingest, kernel_log, ledger, years
+from tools.bench import ingest, kernel_log, ledger, pages, years
 
-BENCHES = (years.BENCH, ledger.BENCH, ingest.BENCH, kernel_log.BENCH)
+BENCHES = (years.BENCH, pages.BENCH, ledger.BENCH, ingest.BENCH, kernel_log.BENCH)

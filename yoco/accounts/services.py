@@ -2,12 +2,14 @@
 
 import hmac
 from datetime import datetime
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from yoco.accounts.keys import key_digest, key_generate, key_parse, key_text
@@ -23,8 +25,17 @@ LIVE_KEYS = 2
 
 
 @transaction.atomic
-def organisation_create(*, name: str, slug: str, actor: User | None) -> Organisation:
-    """A new customer."""
+def organisation_create(*, name: str, slug: str | None = None, actor: User | None) -> Organisation:
+    """A new customer. Without a `slug` it gets one from its name, numbered if it is taken.
+
+    Raises DomainError for an empty name.
+    """
+    if not name.strip():
+        raise DomainError(_("An organisation has a name."), code="name_missing")
+    if slug is None:
+        stem = slugify(name)[:40] or "customer"
+        free = (text for text in chain([stem], (f"{stem}-{n}" for n in count(2))))
+        slug = next(text for text in free if not Organisation.objects.filter(slug=text).exists())
     organisation = Organisation.objects.create(name=name, slug=slug)
     audit_record(action="organisation.created", actor=actor, subject=organisation, organisation_id=organisation.pk)
     return organisation

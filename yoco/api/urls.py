@@ -8,6 +8,7 @@ from yoco.api.docs import DocsView
 from yoco.api.ingest import HeartbeatsView, ReportsView
 from yoco.api.nothing import NothingView
 from yoco.api.read import ContractViewSet, ContractYearViewSet, CreditViewSet, IncidentViewSet, StatementViewSet
+from yoco.api.scenarios import ScenariosView
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("contracts", ContractViewSet, basename="api-contract")
@@ -19,6 +20,7 @@ router.register("credits", CreditViewSet, basename="api-credit")
 urlpatterns = [
     path("reports", ReportsView.as_view(), name="api-reports"),
     path("heartbeats", HeartbeatsView.as_view(), name="api-heartbeats"),
+    path("scenarios", ScenariosView.as_view(), name="api-scenarios"),
     path("schema", SpectacularAPIView.as_view(permission_classes=[], authentication_classes=[]), name="api-schema"),
     path("docs", DocsView.as_view(), name="api-docs"),
     path("", include(router.urls)),

@@ -235,6 +235,11 @@ class ContractYear(models.Model):
     def __str__(self) -> str:
         return f"{self.contract} {self.starts_on}"
 
+    @property
+    def last_day(self) -> datetime.date:
+        """The last day of the year; `ends_on` is the first day after it."""
+        return self.ends_on - datetime.timedelta(days=1)
+
 
 class OrderKind(models.TextChoices):
     RENEWAL = "renewal", _("Renewal")

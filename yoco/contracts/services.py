@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from yoco.accounts.models import Organisation, User
+from yoco.accounts.services import organisation_create
 from yoco.contracts.calendar import year_span
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import (
@@ -36,6 +37,7 @@ TERMS_CHOICES = {
     for field in GuaranteeTerms._meta.concrete_fields
     if field.flatchoices
 }
+MOST_EXPIRY_MONTHS = 1200  # a century; dates end with the year 9999
 TERMS_FIELDS = [field.name for field in GuaranteeTerms._meta.concrete_fields if field.name not in TERMS_IDENTITY]
 
 
@@ -92,6 +94,13 @@ def contract_create(
     return contract
 
 
+@transaction.atomic
+def customer_contract_create(*, customer: str, actor: User | None, **contract: Any) -> Contract:
+    """The first contract of a new customer: the organisation with this name and its contract, or neither."""
+    organisation = organisation_create(name=customer, actor=actor)
+    return contract_create(organisation=organisation, actor=actor, **contract)
+
+
 def _check_guarantee(contract: Contract, day: datetime.date) -> None:
     if day < OFFERED_FROM:
         raise DomainError(
@@ -116,6 +125,9 @@ def guarantee_add(*, contract: Contract, guarantee_from: datetime.date, actor: U
     if contract.guarantee_from is not None:
         raise DomainError(_("This contract has the guarantee already."), code="guarantee_exists")
     _check_guarantee(contract, guarantee_from)
+    ended = contract.years.filter(starts_on__lte=guarantee_from, ends_on__gt=guarantee_from)
+    if ended.exclude(state=YearState.OPEN).exists():
+        raise DomainError(_("The guarantee cannot begin in a year that has ended."), code="year_ended")
     contract.guarantee_from = guarantee_from
     contract.save(update_fields=["guarantee_from"])
     contract_years_ensure(contract=contract)
@@ -155,6 +167,8 @@ def terms_create_version(
         **{**values, **fields},
     )
     _check_terms(terms)
+    if previous is not None:
+        _check_caps_kept(previous, terms)
     terms.save(force_insert=True)
     contract_years_ensure(contract=contract)
     audit_record(
@@ -181,6 +195,20 @@ def _check_effective(contract: Contract, previous: GuaranteeTerms, effective_on:
             _("A year that has begun keeps its terms; the new version can take effect after %(day)s.")
             % {"day": first_guaranteed.isoformat()},
             code="year_begun",
+        )
+
+
+def _check_caps_kept(previous: GuaranteeTerms, terms: GuaranteeTerms) -> None:
+    """What credits may pay of an order is settled on its date: another cap cannot reach orders that are recorded."""
+    cap = (terms.credit_cap_num, terms.credit_cap_den)
+    if cap == (previous.credit_cap_num, previous.credit_cap_den):
+        return
+    last = terms.contract.orders.aggregate(last=Max("ordered_on"))["last"]
+    if last is not None and terms.effective_on <= last:
+        raise DomainError(
+            _("An order of %(day)s is recorded; another cap can take effect after that day.")
+            % {"day": last.isoformat()},
+            code="order_recorded",
         )
 
 
@@ -216,6 +244,11 @@ def _check_terms(terms: GuaranteeTerms) -> None:
     }
     if not complete[terms.credit_expiry]:
         raise DomainError(_("The expiry of credits needs exactly its own date or months."), code="bad_terms")
+    if (terms.credit_expiry_months or 0) > MOST_EXPIRY_MONTHS:
+        raise DomainError(
+            _("A credit expires at most %(months)s months after issue.") % {"months": MOST_EXPIRY_MONTHS},
+            code="bad_terms",
+        )
 
 
 @transaction.atomic
@@ -277,12 +310,15 @@ def _year_guarantee(year: ContractYear) -> None:
 def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: User | None, reason: str) -> Contract:
     """Ends a contract before its term; its running year ends with it and has its verdict over that part.
 
-    Raises DomainError if the day lies before today or is not earlier than the present end.
+    Raises DomainError if its last day would lie before today or its start, and if that is not earlier than now.
     """
     contract = _held(contract)
-    if not _today(contract) <= ends_on < contract.ends_on or ends_on <= contract.starts_on:
+    # Today is always part of it: what happened this morning counts, and a year that begins today keeps a day.
+    first = max(_today(contract), contract.starts_on)
+    if not first < ends_on < contract.ends_on:
         raise DomainError(
-            _("A contract can end early on a day from today to %(day)s.") % {"day": contract.ends_on.isoformat()},
+            _("The last day of a contract that ends early lies on %(first)s or later, and before %(last)s.")
+            % {"first": first.isoformat(), "last": (contract.ends_on - datetime.timedelta(days=1)).isoformat()},
             code="bad_end",
         )
     before, contract.ends_on = contract.ends_on, ends_on
@@ -298,25 +334,6 @@ def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: Use
         data={"before": before.isoformat(), "ends_on": ends_on.isoformat(), "reason": reason},
     )
     return contract
-
-
-@transaction.atomic
-def year_fees_record(*, year: ContractYear, fees_minor: int, actor: User | None) -> ContractYear:
-    """Records the fees of a year in minor units, the base of a credit under `year_fees`. They are not negative."""
-    if fees_minor < 0:
-        raise DomainError(_("Fees are not negative."), code="bad_amount")
-    contracts_lock([year.contract_id])
-    year = ContractYear.objects.select_related("contract").get(pk=year.pk)
-    before, year.fees_minor = year.fees_minor, fees_minor
-    year.save(update_fields=["fees_minor"])
-    audit_record(
-        action="year.fees_recorded",
-        actor=actor,
-        subject=year,
-        organisation_id=year.contract.organisation_id,
-        data={"before": before, "fees_minor": fees_minor},
-    )
-    return year
 
 
 @transaction.atomic

@@ -1,15 +1,18 @@
 """The hashed form of a ledger transaction. Pure; docs/ledger.md states it for people who check a chain on their own.
 
 hash = SHA-256(version byte ‖ UTF-8 of the JSON array that `canonical` returns)
+
+Version 2 ends the array with the grounds of what the transaction grants; version 1, of older rows, does not have them.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)
 GENESIS = "0" * 64
 
 
@@ -43,6 +46,7 @@ class Entry:
     reason: str
     reverses: str | None
     previous_hash: str
+    grounds: str | None = None
 
 
 def timestamp(at: datetime) -> str:
@@ -53,28 +57,25 @@ def timestamp(at: datetime) -> str:
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def canonical(entry: Entry, lines: Iterable[Line]) -> str:
+def canonical(version: int, entry: Entry, lines: Iterable[Line]) -> str:
     """The JSON array that is hashed: no spaces, text as it is, not escaped, postings by line."""
-    return _encode(_array(entry, lines))
+    return _encode(_array(version, entry, lines))
 
 
 def entry_hash(version: int, entry: Entry, lines: Iterable[Line]) -> str:
     """The hash of one transaction, hexadecimal. Raises ValueError for a version this code does not know."""
-    return array_hash(version, _array(entry, lines))
+    return text_hash(version, canonical(version, entry, lines))
 
 
-def array_hash(version: int, array: Sequence[object]) -> str:
-    """The hash of a transaction that already lies in the hashed form: the fields of `Entry`, then its postings.
-
-    Raises ValueError for a version this code does not know, TypeError for values that are no JSON.
-    """
-    if version != VERSION:
+def text_hash(version: int, text: str) -> str:
+    """The hash of a transaction whose `canonical` text is given. Raises ValueError for an unknown version."""
+    if version not in VERSIONS:
         raise ValueError(f"unknown version {version} of the hashed form")
-    return hashlib.sha256(bytes([version]) + _encode(array).encode()).hexdigest()
+    return hashlib.sha256(bytes((version,)) + text.encode()).hexdigest()
 
 
-def _array(entry: Entry, lines: Iterable[Line]) -> list[object]:
-    return [
+def _array(version: int, entry: Entry, lines: Iterable[Line]) -> list[object]:
+    array: list[object] = [
         entry.id,
         entry.contract,
         entry.sequence,
@@ -91,3 +92,4 @@ def _array(entry: Entry, lines: Iterable[Line]) -> list[object]:
         entry.previous_hash,
         [[p.line, p.account, p.currency, p.minor, p.credit, p.order] for p in lines],
     ]
+    return array if version == 1 else [*array, entry.grounds]

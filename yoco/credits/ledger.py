@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.utils import timezone
@@ -16,6 +17,7 @@ from yoco.contracts.models import Contract
 from yoco.core.ids import uuid7
 from yoco.core.problem import DomainError
 from yoco.credits.chain import GENESIS, VERSION, Entry, Line, entry_hash
+from yoco.credits.grounds import grounds_text
 from yoco.credits.models import (
     AccountKind,
     Credit,
@@ -113,6 +115,7 @@ def transaction_post(
     reason: str = "",
     effective_at: datetime | None = None,
     reverses: LedgerTransaction | None = None,
+    grounds: dict[str, Any] | None = None,
 ) -> LedgerTransaction:
     """Appends one transaction to the contract's chain, with its postings, then its seal.
 
@@ -136,6 +139,7 @@ def transaction_post(
         actor=actor,
         reason=reason,
         reverses=reverses,
+        grounds=grounds_text(grounds) if grounds is not None else None,
         version=VERSION,
         previous_hash=last["hash"],
     )
@@ -184,4 +188,5 @@ def entry_of(row: LedgerTransaction) -> Entry:
         reason=row.reason,
         reverses=str(row.reverses_id) if row.reverses_id else None,
         previous_hash=row.previous_hash,
+        grounds=row.grounds,
     )

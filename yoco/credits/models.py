@@ -170,6 +170,9 @@ class LedgerTransaction(models.Model):
     )
     reason = models.TextField(blank=True)
     reverses = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="reversed_by")
+    grounds = models.TextField(  # noqa: DJ001 (the entries before version 2 have none, and null says so)
+        null=True, help_text="What a granted amount rests on and who signed, as hashed; null for other entries."
+    )
     version = models.PositiveSmallIntegerField(help_text="The version byte of the hashed form.")
     previous_hash = models.CharField(max_length=SHA256_HEX)
     hash = models.CharField(max_length=SHA256_HEX)

@@ -16,6 +16,7 @@ from yoco.core.money import Money
 from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
 from yoco.credits.amounts import Payer
+from yoco.credits.grounds import GRANTS, grounds_of
 from yoco.credits.ledger import (
     Movement,
     Request,
@@ -35,8 +36,6 @@ from yoco.credits.selectors import (
     local_date,
     postings_counted,
 )
-
-GRANTS = (TransactionKind.ISSUE, TransactionKind.FIX)
 
 
 def credit_loaded(credit_id: uuid.UUID) -> Credit:
@@ -160,6 +159,7 @@ def amount_fix(contract: Contract, credit: Credit) -> bool:
             statement_id=credit.statement_id,
             statement_sha256=credit.statement_sha256,
             actor=None,
+            grounds=grounds_of(credit=credit, kind=TransactionKind.FIX, base_minor=order.amount_minor),
         )
     tell("credit.amount_fixed", credit, None, order=str(order.pk), minor=minor)
     return True

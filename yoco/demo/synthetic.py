@@ -63,7 +63,11 @@ def _trigger(episode: Episode) -> dict[str, Any]:
     if episode.xid is not None:
         trigger["xid"] = episode.xid
     if episode.signal == "ecc":
-        trigger["detail"] = {"ecc_uncorrected_volatile": 3, "row_remap_pending": True, "threshold": 1}
+        trigger["detail"] = {
+            "rule": "ecc_uncorrected",
+            "readings": {"ecc_volatile_uncorrected": [0, 3]},
+            "thresholds": {"ecc_uncorrected_new": 1},
+        }
     return trigger
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from yoco.guarantee.triggers import reading_evidences, xid_foretells
 from yoco.incidents.phases import PHASE_ORDER
-from yoco.incidents.trigger import Kind, has_reading, kind_evidenced
+from yoco.incidents.trigger import FAILURE_SIGNALS, Kind, kind_evidenced
 
 LIVE_SOURCES = frozenset({"replica", "leaving_worker", "redundant_shard"})
 PHASES = (
@@ -59,6 +60,9 @@ class IncidentFacts:
     digest_sent: str = ""
     digest_received: str = ""
     resolution: str = ""
+    # The first end of the run that its agent told in order after the recovery, and the last step committed by then.
+    run_ended_at: datetime | None = None
+    run_ended_step: int | None = None
 
     @property
     def cause(self) -> str:
@@ -126,10 +130,23 @@ def _phases_in_order(facts: IncidentFacts) -> bool:
     return all(first is None or second is None or first <= second for first, second in times)
 
 
+def run_complete(facts: IncidentFacts) -> bool:
+    """No step was left to do: after the recovery the run ended in order, at the step committed last before the failure.
+
+    The end is told by the run's heartbeat, not by the report of the incident.
+    """
+    if facts.first_step_after is not None or facts.last_committed_step is None or facts.resumed_at is None:
+        return False
+    ended = facts.run_ended_at
+    return ended is not None and ended >= facts.resumed_at and facts.run_ended_step == facts.last_committed_step
+
+
 def no_lost_progress(facts: IncidentFacts) -> Condition:
-    """Condition 2: the first step committed afterwards is the last committed step plus one."""
+    """Condition 2: the first step committed afterwards is the last committed step plus one, or none was left to do."""
     before, after = facts.last_committed_step, facts.first_step_after
-    if before is None or after is None:
+    if run_complete(facts):
+        reason = "ok_run_complete"
+    elif before is None or after is None:
         reason = "steps_missing"
     elif after > before + 1:
         reason = "steps_skipped"
@@ -137,7 +154,8 @@ def no_lost_progress(facts: IncidentFacts) -> Condition:
         reason = "steps_lost"
     else:
         reason = "ok_next_step"
-    return _condition("no_lost_progress", reason, last_committed_step=before, first_step_after=after)
+    ended = {"run_ended_step": facts.run_ended_step} if facts.run_ended_at is not None else {}
+    return _condition("no_lost_progress", reason, last_committed_step=before, first_step_after=after, **ended)
 
 
 def no_rollback(facts: IncidentFacts) -> Condition:
@@ -156,7 +174,12 @@ def no_recompute(facts: IncidentFacts) -> Condition:
     before, after = facts.last_committed_step, facts.first_step_after
     first, last, each = facts.samples_before, facts.samples_after, facts.samples_per_step
     expected = None
-    if before is None or after is None:
+    if run_complete(facts) and first is not None and last is not None:
+        expected = first
+        reason = "ok_same_samples" if last == expected else "samples_differ"
+    elif run_complete(facts):
+        reason = "samples_missing"
+    elif before is None or after is None:
         reason = "steps_missing"
     elif after <= before:
         reason = "steps_run_again"
@@ -200,8 +223,16 @@ def evidenced_kind(facts: IncidentFacts) -> Kind:
 
 
 def trigger_evidenced(facts: IncidentFacts) -> bool:
-    """The trigger carries a reading: an XID, or a number somewhere in its detail. An operator's word is no reading."""
-    return facts.signal != "operator" and (facts.xid is not None or has_reading(facts.trigger_detail))
+    """The trigger is more than a word: the reading that belongs to its signal, or an XID that foretells a failure.
+
+    A failure that has happened needs no reading of what foretold it: its signal or any XID evidences it. An operator's
+    word evidences nothing.
+    """
+    if facts.signal == "operator":
+        return False
+    if evidenced_kind(facts) == "unplanned" and (facts.xid is not None or facts.signal in FAILURE_SIGNALS):
+        return True
+    return xid_foretells(facts.xid, facts.trigger_detail) or reading_evidences(facts.signal, facts.trigger_detail)
 
 
 def same_cause(a: IncidentFacts, b: IncidentFacts) -> bool:

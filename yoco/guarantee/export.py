@@ -12,7 +12,7 @@ from typing import Any
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.rules import Placing, Review, Terms, Year
 
-FORMAT = "yoco.export/1"
+FORMAT = "yoco.export/2"
 
 
 def instant(at: datetime.datetime | None) -> str | None:
@@ -60,9 +60,11 @@ def export_content(
     placed: Mapping[str, Mapping[str, Any]],
     reviews: Mapping[str, Review],
     claimed: Mapping[str, Any],
+    statement: Mapping[str, Any] | None,
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The export of one year. `placed` and `claimed` say what the service made of it; `about` is for people.
+    """The export of one year. `placed` and `claimed` say what the service makes of the facts today, `statement` is the
+    latest that it froze, as text with its hash; `about` is for people.
 
     `incidents` are all members of the units of that year, so nothing outside them can change how they group. All years
     of the contract are named, because a workload may fail again across a boundary.
@@ -84,4 +86,5 @@ def export_content(
         "years": [year_content(year) for year in years],
         "incidents": rows,
         "claimed": dict(claimed),
+        "statement": dict(statement) if statement is not None else None,
     }

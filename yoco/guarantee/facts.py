@@ -1,31 +1,85 @@
 """From database rows to the facts that the pure rules and the waste formulas take."""
 
 import datetime
-from dataclasses import fields
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, YearState
 from yoco.contracts.selectors import year_closes_at, year_is_partial, year_terms_of
 from yoco.guarantee.evidence import IncidentFacts, evidenced_kind, restarted
 from yoco.guarantee.rules import Terms, Year
-from yoco.incidents.models import Incident, IncidentState, Origin
+from yoco.incidents.models import AgentBoot, Incident, IncidentState, Origin, Run
 from yoco.waste.model import How, WasteInput
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # Fields that an incident and its facts share by name.
-IDENTITY = {"id", "run", "root_event", "open", "explained"}
+IDENTITY = {"id", "run", "root_event", "open", "explained", "run_ended_at", "run_ended_step"}
 SHARED = [field.name for field in fields(IncidentFacts) if field.name not in IDENTITY]
 
 
-def incident_facts(incident: Incident) -> IncidentFacts:
-    """What the rules see of an incident."""
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The end of a run as its agent's heartbeat told it, and the last step committed by then."""
+
+    at: datetime.datetime
+    step: int | None
+
+
+def incidents_facts(incidents: Iterable[Incident]) -> list[IncidentFacts]:
+    """What the rules see of these incidents, in their order.
+
+    Two queries more where a report names no step afterwards: whether its run had ended there.
+    """
+    rows = list(incidents)
+    ended = _runs_ended([row for row in rows if _may_be_complete(row)])
+    return [incident_facts(row, ended=ended.get(row.pk)) for row in rows]
+
+
+def incident_facts(incident: Incident, *, ended: RunEnd | None = None) -> IncidentFacts:
+    """The facts of one incident, given the end of its run after its recovery."""
     return IncidentFacts(
         id=str(incident.public_id),
         run=str(incident.run_id),
         root_event=str(incident.root_event_id) if incident.root_event_id else None,
         explained=incident.origin == Origin.SILENCE and incident.state != IncidentState.OPEN,
         open=incident.state == IncidentState.OPEN,
+        run_ended_at=ended.at if ended else None,
+        run_ended_step=ended.step if ended else None,
         **{name: getattr(incident, name) for name in SHARED},
     )
+
+
+def _may_be_complete(incident: Incident) -> bool:
+    known = incident.last_committed_step is not None and incident.resumed_at is not None
+    return known and incident.first_step_after is None
+
+
+def _runs_ended(incidents: Sequence[Incident]) -> dict[int, RunEnd]:
+    """By incident: the first end of its run, told in order, at or after its recovery."""
+    if not incidents:
+        return {}
+    runs = Run.objects.in_bulk({row.run_id for row in incidents})
+    ends: dict[tuple[uuid.UUID, str], list[RunEnd]] = {}
+    boots = AgentBoot.objects.filter(
+        contract__in={run.contract_id for run in runs.values()},
+        run_id__in={run.run_id for run in runs.values()},
+        run_ended_at__isnull=False,
+    )
+    for contract_id, run_id, at, step in boots.order_by("run_ended_at", "pk").values_list(
+        "contract_id", "run_id", "run_ended_at", "last_step"
+    ):
+        assert at is not None
+        ends.setdefault((contract_id, run_id), []).append(RunEnd(at, step))
+    found = {}
+    for row in incidents:
+        run = runs[row.run_id]
+        after = [
+            end for end in ends.get((run.contract_id, run.run_id), []) if row.resumed_at and end.at >= row.resumed_at
+        ]
+        if after:
+            found[row.pk] = after[0]
+    return found
 
 
 def terms_facts(terms: GuaranteeTerms) -> Terms:

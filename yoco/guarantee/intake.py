@@ -20,6 +20,8 @@ def heartbeat_accept(*, contract: Contract, heartbeat: Any, received_at: datetim
     outcome = services.heartbeat_record(contract=contract, heartbeat=heartbeat, received_at=received_at)
     if outcome.incident_ids:
         placements_refresh(incident_ids=outcome.incident_ids, reason="silence_explained")
+    if outcome.completed:
+        placements_refresh(incident_ids=outcome.completed, reason="run_ended")
     return outcome.missing
 
 

@@ -1,5 +1,6 @@
 """Translatable sentences for the stable codes of rules, reasons and verdicts."""
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 CONDITIONS = {
@@ -11,6 +12,7 @@ CONDITIONS = {
 
 RULES = {
     "without_loss": _("All four conditions are met by evidence."),
+    "run_complete": _("Nothing was lost: the run had committed its last step and ended in order after the recovery."),
     "path_healed": _("The network path healed and nothing was lost; these terms count it."),
     "no_live_migration": _("There is no evidence that the state came from a live worker."),
     "lost_progress": _("There is no evidence that training went on at the next step."),
@@ -24,6 +26,9 @@ RULES = {
     "silent": _("The workload went silent without a report; it counts as not resolved until explained."),
     "silent_listed": _("The workload went silent without a report; these terms list it without counting it."),
     "explained": _("The workload's silence was explained by a report that came later, which is counted instead."),
+    "excluded_with_unit": _(
+        "It counts once together with an incident that failed and was excluded; the whole leaves the ratio."
+    ),
     "excluded_user_error": _("Excluded: user error."),
     "excluded_unsupported_workload": _("Excluded: unsupported workload."),
     "excluded_agent_disabled": _("Excluded: the customer had disabled the agent."),
@@ -31,13 +36,14 @@ RULES = {
     "outside_contract": _("It began outside the contract."),
     "outside_guarantee": _("It began while the guarantee was not in force."),
     "kind_not_counted": _("These terms do not count this kind of incident."),
-    "trigger_not_evidenced": _("The report carries no reading that would evidence its trigger."),
+    "trigger_not_evidenced": _("The report does not carry the reading that would evidence its trigger."),
     "path_failover": _("The network path healed without a migration; listed, outside the ratio."),
 }
 
 REASONS = {
     "ok_live_source": _("The state came from a live worker and arrived as it left."),
     "ok_next_step": _("The first step committed afterwards is the next one."),
+    "ok_run_complete": _("No step was left: the run ended in order at the step that was committed last."),
     "ok_no_checkpoint": _("No checkpoint was loaded."),
     "ok_same_samples": _("The samples consumed are those of an uninterrupted run."),
     "reported_checkpoint_restart": _("The report itself says that the job restarted from a checkpoint."),
@@ -68,6 +74,12 @@ VERDICT_RULES = {
     "partial_year_no_verdict": _("these terms give no verdict for part of a year"),
     "pending_decide": _("pending failures can still change it"),
     "no_guarantee": _("the guarantee does not cover this year"),
+}
+
+INTERVALS: dict[str, Promise] = {
+    "wilson": _("Wilson"),
+    "clopper_pearson": _("Clopper-Pearson"),
+    "jeffreys": _("Jeffreys"),
 }
 
 

@@ -51,6 +51,9 @@ class Placement(models.Model):
     waste_counterfactual_ms = models.BigIntegerField(default=0, help_text="GPU-milliseconds.")
     waste_potential_ms = models.BigIntegerField(default=0, help_text="GPU-milliseconds, never part of saved.")
     waste_estimated = models.BooleanField(default=False, help_text="A default stood in for a measurement.")
+    waste_terms = models.JSONField(
+        null=True, help_text="`actual` and `counterfactual` by term, GPU-milliseconds; null where placed before this."
+    )
     incident_revision = models.PositiveIntegerField()
     placed_at = models.DateTimeField(default=timezone.now)
 

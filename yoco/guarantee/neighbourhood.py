@@ -3,19 +3,32 @@
 import datetime
 import uuid
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db.models import Q
 
 from yoco.contracts.models import Contract
 from yoco.guarantee.evidence import IncidentFacts
-from yoco.guarantee.facts import contract_years, incident_facts, stall_of
+from yoco.guarantee.facts import contract_years, incidents_facts, stall_of
 from yoco.guarantee.models import Placement
 from yoco.guarantee.rules import DEFAULT_TERMS, Year, units
 from yoco.incidents.models import Incident
 
 Span = tuple[datetime.datetime, datetime.datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a writer knows already, under the contract's lock.
+
+    The contract of all incidents, with years and terms prefetched; whole rows of incidents, by key; and which of them
+    are new, so that nothing refers to them yet.
+    """
+
+    contract: Contract
+    incidents: Mapping[int, Incident]
+    created: frozenset[int]
 
 
 @dataclass
@@ -28,9 +41,8 @@ class Loaded:
     facts: dict[int, IncidentFacts] = field(default_factory=dict)
     stalls: dict[int, Span] = field(default_factory=dict)
 
-    def add(self, incident: Incident) -> None:
+    def add(self, incident: Incident, facts: IncidentFacts) -> None:
         """Takes an incident in."""
-        facts = incident_facts(incident)
         self.incidents[incident.pk] = incident
         self.facts[incident.pk] = facts
         self.stalls[incident.pk] = stall_of(incident, facts)
@@ -65,6 +77,8 @@ class Loaded:
 
 
 WINDOW = DEFAULT_TERMS.relapse_window
+CHUNK = 1000
+FEW = 100  # incidents whose neighbours are fetched at once: a cursor takes three round trips
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -85,41 +99,79 @@ def _meets(union: list[Span], span: Span) -> bool:
 
 
 def neighbourhood(
-    contracts: Mapping[uuid.UUID, Contract], changed: Collection[int]
+    contracts: Mapping[uuid.UUID, Contract], changed: Collection[int], held: Held | None = None
 ) -> tuple[dict[uuid.UUID, Loaded], set[int]]:
     """Loads what the placing of the changed incidents depends on. Returns it by contract, and the incidents to place.
 
-    Three queries when nothing is near, and one more for every further step of a chain of incidents.
+    Four queries, one where all is held and new, and two more for every further step of a chain of incidents. Memory
+    grows with what is loaded, however far apart in time the changed incidents lie.
     """
     loaded = {pk: Loaded(contract_years(contract), contract) for pk, contract in contracts.items()}
-    for incident in Incident.objects.filter(pk__in=changed):
-        loaded[incident.contract_id].add(incident)
-    keys = Placement.objects.filter(pk__in=changed).values("unit_key")
-    # Whoever shared a unit with a changed incident may have to lead it now.
-    mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
+    ours = [held.incidents[pk] for pk in changed if pk in held.incidents] if held is not None else []
+    _add(loaded, ours)
+    _load(loaded, set(changed) - {incident.pk for incident in ours})
+    placed = set(changed) - (held.created if held is not None else set())
+    mates = set[int]()
+    if placed:
+        keys = Placement.objects.filter(pk__in=placed).values("unit_key")
+        # Whoever shared a unit with a changed incident may have to lead it now.
+        mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
     seeds = {*changed, *mates}
     frontier, seen = {pk for part in loaded.values() for pk in part.incidents}, set[int]()
-    missing = Q(pk__in=mates)
+    missing = mates
     while frontier:
         known = {pk for part in loaded.values() for pk in part.incidents}
-        near = Placement.objects.filter(_near(loaded, frontier)).values("pk")
-        for incident in Incident.objects.filter(missing | Q(pk__in=near)).exclude(pk__in=known):
-            loaded[incident.contract_id].add(incident)
-        missing = Q(pk__in=())
+        _load(loaded, (missing | _near(loaded, frontier)) - known)
+        missing = set()
         seen |= frontier
         touched = {pk for part in loaded.values() for pk in part.touched_by(seeds)}
         frontier = touched - seen
     return loaded, touched
 
 
-def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: set[int]) -> Q:
-    """Placements of the same workloads within the window of these incidents, or of the same root events."""
-    rows = [(part, pk) for part in loaded.values() for pk in frontier if pk in part.incidents]
-    window = max(part.window for part, _ in rows)
-    low = min(min(part.stalls[pk][0], part.facts[pk].started_at) for part, pk in rows)
-    high = max(max(part.stalls[pk][1], part.facts[pk].ended_at) for part, pk in rows)
-    return Q(
-        run_id__in={part.incidents[pk].run_id for part, pk in rows},
-        ended_at__gte=low - window,
-        stall_from__lte=high + window,
-    ) | Q(root_event_key__in={part.incidents[pk].root_event_id for part, pk in rows} - {None})
+def _load(loaded: Mapping[uuid.UUID, Loaded], wanted: Collection[int]) -> None:
+    ids = sorted(wanted)
+    for start in range(0, len(ids), CHUNK):
+        _add(loaded, list(Incident.objects.filter(pk__in=ids[start : start + CHUNK])))
+
+
+def _add(loaded: Mapping[uuid.UUID, Loaded], rows: Sequence[Incident]) -> None:
+    for incident, facts in zip(rows, incidents_facts(rows), strict=True):
+        loaded[incident.contract_id].add(incident, facts)
+
+
+def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[int]:
+    """Placements of the same workloads within the window of these incidents, or of the same root events.
+
+    The database bounds all of them by one span of time. Each row is then held against the windows of its own workload,
+    column by column, so that a year between two incidents loads nothing of what lies there.
+    """
+    spans: dict[uuid.UUID, list[Span]] = {}
+    events: set[uuid.UUID] = set()
+    for part in loaded.values():
+        for pk in part.incidents.keys() & frontier:
+            incident, facts, (begin, end) = part.incidents[pk], part.facts[pk], part.stalls[pk]
+            window = min(begin, facts.started_at) - part.window, max(end, facts.ended_at) + part.window
+            spans.setdefault(incident.run_id, []).append(window)
+            if incident.root_event_id is not None:
+                events.add(incident.root_event_id)
+    if not spans:
+        return set()
+    merged = {run: _merged(windows) for run, windows in spans.items()}
+    rows = (
+        Placement.objects.filter(
+            Q(
+                run_id__in=merged,
+                ended_at__gte=min(windows[0][0] for windows in merged.values()),
+                stall_from__lte=max(windows[-1][1] for windows in merged.values()),
+            )
+            | Q(root_event_key__in=events)
+        )
+        .order_by()
+        .values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
+    )
+    return {
+        pk
+        for pk, run, event, begin, end in (rows.iterator(chunk_size=2000) if len(frontier) > FEW else rows)
+        if event in events or (run in merged and _meets(merged[run], (begin, end)))
+    }

@@ -9,20 +9,37 @@ import uuid
 from collections.abc import Collection
 
 from django.db import transaction
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
 from yoco.contracts.locks import contracts_lock
-from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.core.bulk import rows_write
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import EPOCH, milliseconds, waste_input
 from yoco.guarantee.models import Outcome, Placement, RestatementDue, Statement
-from yoco.guarantee.neighbourhood import Loaded, neighbourhood
+from yoco.guarantee.neighbourhood import Held, Loaded, neighbourhood
 from yoco.guarantee.rules import Placing, Review, place_unit, units
 from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Origin
 from yoco.waste.model import incident_waste, overlaps_ms
 
-COMPARED = ("year_id", "unit_key", "lead", "kind", "outcome", "rule", "without_loss")
+# What a statement freezes of an incident: a change to any of it makes a restatement due.
+COMPARED = (
+    "year_id",
+    "unit_key",
+    "lead",
+    "kind",
+    "outcome",
+    "rule",
+    "without_loss",
+    "started_at",
+    "synthetic",
+    "waste_actual_ms",
+    "waste_counterfactual_ms",
+    "waste_potential_ms",
+    "waste_estimated",
+)
+CHUNK = 1000
 UPDATED = [
     "year",
     "terms",
@@ -43,37 +60,58 @@ UPDATED = [
     "waste_counterfactual_ms",
     "waste_potential_ms",
     "waste_estimated",
+    "waste_terms",
     "incident_revision",
     "placed_at",
 ]
 
 
-@transaction.atomic
-def placements_refresh(*, incident_ids: Collection[int], reason: str = "late_report") -> set[uuid.UUID]:
+@transaction.atomic(savepoint=False)
+def placements_refresh(
+    *, incident_ids: Collection[int], reason: str = "late_report", held: Held | None = None
+) -> set[uuid.UUID]:
     """Places these incidents and every other one whose placing depends on them. Returns the closed years it changed.
 
     `reason` is the stable code of what made this necessary; a closed year keeps its statement and is restated later.
-    Writers of one contract take turns: each sees what the others placed, so no failure counts twice.
+    Writers of one contract take turns: each sees what the others placed, so no failure counts twice. Any number of
+    incidents may be given: a thousand at a time are held in memory, in the order in which they began. `held` spares
+    queries to a caller who knows the rows already.
     """
-    changed = set(incident_ids)
-    involved = set(Incident.objects.filter(pk__in=changed).order_by().values_list("contract_id", flat=True).distinct())
-    if not involved:
-        return set()
-    contracts_lock(involved)
-    contracts = Contract.objects.prefetch_related("years", "terms").in_bulk(involved)
-    loaded, touched = neighbourhood(contracts, changed)
+    if held is not None and len(incident_ids) <= CHUNK:
+        contracts, ordered = {held.contract.pk: held.contract}, list(incident_ids)
+    else:
+        contracts, ordered = _locked(sorted(set(incident_ids)))
+        held = None  # of several chunks, a later one meets what an earlier one has placed
+    new = held.created if held is not None else frozenset()
+    changed_years: set[uuid.UUID] = set()
+    for start in range(0, len(ordered), CHUNK):
+        loaded, touched = neighbourhood(contracts, ordered[start : start + CHUNK], held)
+        reviews = _reviews(loaded, new)
+        placed: dict[int, Placement] = {}
+        for part in loaded.values():
+            placed |= _place(part, touched, reviews)
+        changed_years |= _store(placed, new)
+    closed = {year.pk for one in contracts.values() for year in one.years.all() if year.state == YearState.CLOSED}
+    return _restatements_mark(changed_years & closed, reason)
 
-    reviews = _reviews(loaded)
-    placed: dict[int, Placement] = {}
-    for part in loaded.values():
-        placed |= _place(part, touched, reviews)
-    return _store(placed, reason)
+
+def _locked(ids: list[int]) -> tuple[dict[uuid.UUID, Contract], list[int]]:
+    """The contracts of these incidents, locked, and the incidents in the order in which they began."""
+    rows: list[tuple[datetime.datetime, int, uuid.UUID]] = []
+    for start in range(0, len(ids), CHUNK):
+        found = Incident.objects.filter(pk__in=ids[start : start + CHUNK]).order_by()
+        rows += found.values_list("started_at", "pk", "contract_id")
+    if not rows:
+        return {}, []
+    contracts = contracts_lock({contract_id for _, _, contract_id in rows})
+    prefetch_related_objects(list(contracts.values()), "years", "terms")
+    return contracts, [pk for _, pk, _ in sorted(rows)]
 
 
-def _reviews(loaded: dict[uuid.UUID, Loaded]) -> dict[str, Review]:
+def _reviews(loaded: dict[uuid.UUID, Loaded], new: Collection[int]) -> dict[str, Review]:
     """What people decided, by the incident's public id."""
-    public = {pk: facts.id for part in loaded.values() for pk, facts in part.facts.items()}
-    return {public[pk]: review for pk, review in reviews_decided(public).items()}
+    public = {pk: facts.id for part in loaded.values() for pk, facts in part.facts.items() if pk not in new}
+    return {public[pk]: review for pk, review in reviews_decided(public).items()} if public else {}
 
 
 def reviews_decided(incident_ids: Collection[int]) -> dict[int, Review]:
@@ -166,6 +204,7 @@ def _placement(
         waste_counterfactual_ms=waste.counterfactual,
         waste_potential_ms=waste.potential,
         waste_estimated=bool(waste.estimated) and not facts.explained,
+        waste_terms={"actual": waste.terms, "counterfactual": waste.counterfactual_terms},
         incident_revision=incident.revision,
         placed_at=timezone.now(),
     )
@@ -176,8 +215,10 @@ def evidence_json(placing: Placing) -> list[dict[str, object]]:
     return [{"condition": c.name, "met": c.met, "reason": c.reason, "facts": c.facts} for c in placing.conditions]
 
 
-def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
-    before = Placement.objects.defer("evidence").in_bulk(placed)
+def _store(placed: dict[int, Placement], new: Collection[int]) -> set[uuid.UUID]:
+    """Writes these placements. Returns the years in which something changed that a statement freezes."""
+    known = [pk for pk in placed if pk not in new]
+    before = Placement.objects.defer("evidence").in_bulk(known) if known else {}
     leads = [pk for pk, row in before.items() if row.lead and not placed[pk].lead]
     moved = [pk for pk, row in before.items() if row.unit_key != placed[pk].unit_key and row.lead]
     if leads or moved:
@@ -189,7 +230,7 @@ def _store(placed: dict[int, Placement], reason: str) -> set[uuid.UUID]:
         old = before.get(pk)
         if old is None or any(getattr(old, name) != getattr(row, name) for name in COMPARED):
             changed_years |= {year for year in (row.year_id, old.year_id if old else None) if year}
-    return _restatements_mark(changed_years, reason)
+    return changed_years
 
 
 def _restatements_mark(changed_years: set[uuid.UUID], reason: str) -> set[uuid.UUID]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from yoco.guarantee.labels import verdict_sentence
+from yoco.credits.models import CreditState
+from yoco.guarantee.labels import INTERVALS, verdict_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,7 @@ def report_text(report: YearReport) -> str:
         title += f" (*{_('synthetic')}*)"
     rows = [*_period_rows(report), *_share_rows(report), *_information_rows(report), *_waste_rows(report)]
     if report.credit is not None:
-        amount = report.credit["amount"] or _("amount not known yet")
-        rows.append((_("Credit"), f"{report.credit['state']}, {amount}"))
+        rows.append((_("Credit"), credit_words(report.credit)))
     if report.statement is not None:
         statement = report.statement
         rows.append((_("Statement"), _("revision %(n)s") % {"n": statement.revision} + f", sha256 {statement.sha256}"))
@@ -159,6 +159,22 @@ def report_text(report: YearReport) -> str:
         rows.append(("", _("Facts arrived after this statement; a restatement is due.")))
     width = max(len(label) for label, _value in rows) + 2
     return "\n".join([title, "=" * len(title), *(f"{label:<{width}}{value}" for label, value in rows)])
+
+
+def credit_words(credit: dict[str, Any]) -> str:
+    """What became of a credit, with what is left of it. `credit` is that of a report."""
+    said = {**credit, "state": str(CreditState(credit["state"]).label).lower()}
+    if credit["amount"] is None:
+        return _("%(state)s, amount not known yet") % said
+    if credit["applied_minor"] and credit["left_minor"]:
+        return _("%(amount)s, of which %(applied)s applied, %(left)s left") % said
+    if credit["applied_minor"] and credit["state"] == CreditState.APPROVED:
+        return _("%(amount)s, applied, 0 left") % said
+    if credit["applied_minor"]:
+        return _("%(amount)s, of which %(applied)s applied, %(state)s") % said
+    if credit["state"] == CreditState.APPROVED:
+        return _("%(amount)s, approved, nothing applied yet") % said
+    return f"{credit['amount']}, {said['state']}"
 
 
 def _range(start: str | None, end: str | None) -> str:
@@ -207,7 +223,7 @@ def _information_rows(report: YearReport) -> list[tuple[str, str]]:
     info = report.information
     rows = []
     if info.interval_low is not None:
-        label = _("95 %% interval (%(method)s)") % {"method": info.interval_method}
+        label = _("95 %% interval (%(method)s)") % {"method": INTERVALS[info.interval_method]}
         rows.append((label, f"{_range(info.interval_low, info.interval_high)} %"))
     if report.pending and info.bound_low is not None:
         rows.append((_("Bounds while pending"), f"{_range(info.bound_low, info.bound_high)} %"))

@@ -5,7 +5,7 @@ The rule ids are explained in docs/guarantee.md and translated in guarantee/labe
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Literal
@@ -17,6 +17,7 @@ from yoco.guarantee.evidence import (
     evidenced_kind,
     path_healed,
     restarted,
+    run_complete,
     same_cause,
     trigger_evidenced,
     within,
@@ -24,6 +25,7 @@ from yoco.guarantee.evidence import (
 from yoco.incidents.trigger import Kind
 
 Outcome = Literal["resolved", "not_resolved", "pending", "unaccounted", "excluded", "not_counted"]
+Placed = tuple[Outcome, str, IncidentFacts]
 VerdictName = Literal["met", "short", "no_failures", "undecided"]
 Counted = Literal["always", "evidenced", "never"]
 
@@ -37,7 +39,6 @@ WEIGHT: dict[Outcome, int] = {
     "excluded": 4,
     "not_counted": 5,
 }
-
 
 # The rule that decides when a condition is the first that is not met.
 FAILED_RULE = {
@@ -216,7 +217,7 @@ def place_unit(unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews:
     """
     year = year_at(unit[0].started_at, years)
     key = unit_key(unit)
-    placed = [(*_place(facts, unit, year, reviews), facts) for facts in unit]
+    placed = _place_members(unit, year, reviews)
     lead = min(placed, key=lambda item: (WEIGHT[item[0]], order(item[2])))[2]
     return [
         Placing(
@@ -234,6 +235,24 @@ def place_unit(unit: Sequence[IncidentFacts], *, years: Sequence[Year], reviews:
     ]
 
 
+def _place_members(unit: Sequence[IncidentFacts], year: Year | None, reviews: Mapping[str, Review]) -> list[Placed]:
+    """A unit is never resolved because a member that failed was excluded: then the whole unit leaves the ratio."""
+    placed = [(*_place(facts, unit, year, reviews), facts) for facts in unit]
+    if not _resolved(placed) or all(outcome != "excluded" for outcome, _, _ in placed):
+        return placed
+    kept = {facts.id: replace(reviews.get(facts.id, NO_REVIEW), excluded_for=None) for facts in unit}
+    if _resolved([(*_place(facts, unit, year, kept), facts) for facts in unit]):
+        return placed
+    return [
+        ("excluded", "excluded_with_unit", facts) if outcome == "resolved" else (outcome, rule, facts)
+        for outcome, rule, facts in placed
+    ]
+
+
+def _resolved(placed: Iterable[Placed]) -> bool:
+    return min(WEIGHT[outcome] for outcome, _, _ in placed) == WEIGHT["resolved"]
+
+
 def place(facts: IncidentFacts, *, year: Year | None, review: Review = NO_REVIEW) -> Placing:
     """Places an incident that stands alone."""
     return place_unit([facts], years=[year] if year else [], reviews={facts.id: review})[0]
@@ -247,10 +266,12 @@ def _place(
     if year is None:
         return "not_counted", "outside_contract"
     terms = year.terms
-    if terms is None or not year.covers(unit[0].started_at):
+    if terms is None or year.guaranteed_from is None:
         return "not_counted", "outside_guarantee"
     if review.dispute_upheld:
         return "not_resolved", "dispute_upheld"
+    if not year.covers(unit[0].started_at):
+        return "not_counted", "outside_guarantee"
     if review.excluded_for in terms.exclusions:
         return "excluded", f"excluded_{review.excluded_for}"
     if facts.explained:
@@ -285,7 +306,9 @@ def _by_evidence(
         excluded = reviews.get(later.id, NO_REVIEW).excluded_for in terms.exclusions
         if restarted(later) and not excluded and fails_again(facts, later, terms):
             return "not_resolved", "relapse"
-    return "resolved", "path_healed" if path_healed(facts) else "without_loss"
+    if path_healed(facts):
+        return "resolved", "path_healed"
+    return "resolved", "run_complete" if run_complete(facts) else "without_loss"
 
 
 def place_all(

@@ -11,9 +11,9 @@ from django.utils import timezone
 from yoco.contracts.models import ContractYear
 from yoco.core.money import Money
 from yoco.credits.models import Credit
-from yoco.credits.selectors import credit_amount_expected, credit_of_year
+from yoco.credits.selectors import credit_amount_expected, credit_balance, credit_of_year
 from yoco.guarantee.export import export_content, instant
-from yoco.guarantee.facts import contract_years, incident_facts, waste_input
+from yoco.guarantee.facts import contract_years, incident_facts, incidents_facts, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
 from yoco.guarantee.placements import reviews_decided
 from yoco.guarantee.report import Information, KindShare, StatementRef, WasteSums, YearReport, YearSummary
@@ -109,13 +109,18 @@ def _credit(year: ContractYear) -> dict[str, Any] | None:
     credit = credit_of_year(year_id=year.pk)
     if credit is None:
         return None
-    minor = credit_amount_expected(credit=credit)
+    balance = credit_balance(credit=credit)
+    minor = balance.granted or credit_amount_expected(credit=credit)
     return {
         "id": str(credit.pk),
         "state": credit.state,
         "amount_minor": minor,
         "currency": credit.currency,
         "amount": str(Money(minor, credit.currency)) if minor is not None else None,
+        "applied_minor": balance.applied,
+        "applied": str(Money(balance.applied, credit.currency)),
+        "left_minor": balance.available,
+        "left": str(Money(balance.available, credit.currency)),
     }
 
 
@@ -147,7 +152,8 @@ def incident_placement(*, incident: Incident) -> IncidentPlacement | None:
 
 def year_export(*, year: ContractYear) -> dict[str, Any]:
     """Everything to recompute a year's share and verdict: terms, boundaries, the facts of every incident and what
-    people decided about it; and what the service claims, to compare. Values are plain JSON."""
+    people decided about it; and what the service claims, to compare: its figures of today, and its latest frozen
+    statement, byte for byte. Values are plain JSON."""
     report = year_report(year=year)
     year = ContractYear.objects.select_related("contract__organisation").get(pk=year.pk)
     placements = list(
@@ -159,7 +165,7 @@ def year_export(*, year: ContractYear) -> dict[str, Any]:
     return export_content(
         year_id=str(year.pk),
         years=contract_years(year.contract),
-        incidents=(incident_facts(row.incident) for row in placements),
+        incidents=incidents_facts(row.incident for row in placements),
         placed={
             ids[row.pk]: {
                 "unit": row.unit_key,
@@ -171,7 +177,8 @@ def year_export(*, year: ContractYear) -> dict[str, Any]:
             for row in placements
         },
         reviews={ids[pk]: review for pk, review in reviews_decided(ids).items()},
-        claimed={name: getattr(live, name) for name in CLAIMED},
+        claimed={name: value for name, value in live.as_dict().items() if name in CLAIMED},
+        statement=_statement_frozen(year),
         about={
             "contract": {
                 "number": year.contract.number,
@@ -187,7 +194,24 @@ def year_export(*, year: ContractYear) -> dict[str, Any]:
     )
 
 
-CLAIMED = ("counted", "resolved", "verdict", "pending", "unaccounted", "excluded", "not_counted")
+CLAIMED = (
+    *("counted", "resolved", "share_floor", "verdict", "failures_still_allowed", "by_kind", "threshold", "unit"),
+    *("pending", "unaccounted", "excluded", "not_counted"),
+)
+
+
+def _statement_frozen(year: ContractYear) -> dict[str, Any] | None:
+    """The text whose hash the latest statement carries, and whether facts arrived after it."""
+    statement = Statement.objects.filter(year=year).order_by("-revision").first()
+    if statement is None:
+        return None
+    return {
+        "revision": statement.revision,
+        "sha256": statement.sha256,
+        "created_at": instant(statement.created_at),
+        "restatement_due": RestatementDue.objects.filter(pk=year.pk).exists(),
+        "canonical": statement.canonical,
+    }
 
 
 def _reviews_told(year: ContractYear) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -20,6 +20,7 @@ from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
 from yoco.credits.services import credit_propose, credit_restated
 from yoco.guarantee.models import Placement, RestatementDue, Statement
+from yoco.guarantee.neighbourhood import Held
 from yoco.guarantee.placements import placements_refresh
 from yoco.guarantee.statements import statement_differs, statement_write
 from yoco.guarantee.tally import year_rules
@@ -37,10 +38,9 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-CHUNK = 1000
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def reports_accept(
     *,
     contract: Contract,
@@ -51,15 +51,16 @@ def reports_accept(
 ) -> IngestOutcome:
     """Takes in reports and places what they changed, in one transaction: an answer means that both are durable."""
     outcome = reports_ingest(contract=contract, key=key, reports=reports, received_at=received_at, source=source)
-    placements_refresh(incident_ids=outcome.incident_ids)
+    if outcome.incident_ids and outcome.contract is not None:
+        held = Held(outcome.contract, outcome.incidents, frozenset(outcome.created))
+        placements_refresh(incident_ids=outcome.incident_ids, held=held)
     return outcome
 
 
 def placements_rebuild(*, contract: Contract, reason: str = "rebuilt") -> int:
     """Places every incident of a contract anew, for instance when the guarantee was added. Returns their number."""
-    ids = list(Incident.objects.filter(contract=contract).order_by("started_at", "pk").values_list("pk", flat=True))
-    for start in range(0, len(ids), CHUNK):
-        placements_refresh(incident_ids=ids[start : start + CHUNK], reason=reason)
+    ids = list(Incident.objects.filter(contract=contract).order_by().values_list("pk", flat=True))
+    placements_refresh(incident_ids=ids, reason=reason)
     return len(ids)
 
 
@@ -160,18 +161,13 @@ def _year_advance(year_id: uuid.UUID, as_of: datetime.datetime, actor: User | No
 
 def _year_place(year: ContractYear) -> None:
     """Places the incidents of a year that has just closed: what is still open is decided by the terms' cut-off."""
-    ids = list(
-        Incident.objects.filter(
-            contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
-        )
-        .order_by("started_at", "pk")
-        .values_list("pk", flat=True)
+    began = Incident.objects.filter(
+        contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
     )
-    known = set(ids)
-    placed = Placement.objects.filter(year=year).order_by("started_at", "pk").values_list("pk", flat=True)
-    ids += [pk for pk in placed if pk not in known]
-    for start in range(0, len(ids), CHUNK):
-        placements_refresh(incident_ids=ids[start : start + CHUNK])
+    placed = Placement.objects.filter(year=year)
+    placements_refresh(
+        incident_ids={pk for rows in (began, placed) for pk in rows.order_by().values_list("pk", flat=True)}
+    )
 
 
 @transaction.atomic

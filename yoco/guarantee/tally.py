@@ -3,12 +3,13 @@
 import datetime
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db import connection
+from django.db.models import Count, F, Q, Sum
 
 from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.guarantee import statistics
@@ -39,6 +40,9 @@ def year_rules(year: ContractYear) -> tuple[Year, GuaranteeTerms | None]:
     return rules, next((terms for terms in versions if terms.version == version), None)
 
 
+HALF = 2**32
+
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """What one pass over a year's placements gives."""
@@ -62,9 +66,9 @@ def years_sums(*, terms: Mapping[uuid.UUID, Terms]) -> dict[uuid.UUID, Sums]:
         .values("year_id", "lead", "outcome", "kind", "without_loss")
         .annotate(
             n=Count("lead"),
-            actual=Sum("waste_actual_ms"),
-            counterfactual=Sum("waste_counterfactual_ms"),
-            potential=Sum("waste_potential_ms"),
+            **_parts("waste_actual_ms"),
+            **_parts("waste_counterfactual_ms"),
+            **_parts("waste_potential_ms"),
             estimates=Count("lead", filter=Q(waste_estimated=True)),
             synthetics=Count("lead", filter=Q(synthetic=True)),
         )
@@ -84,12 +88,26 @@ def _sums(rows: list[Any], terms: Terms) -> Sums:
     return Sums(
         tally=Tally(**counts),
         by_kind={kind: _kind_share(kind, rows, terms) for kind in Kind.values},
-        actual_ms=int(sum(row["actual"] for row in rows)),
-        counterfactual_ms=int(sum(row["counterfactual"] for row in rows)),
-        potential_ms=int(sum(row["potential"] for row in rows)),
+        actual_ms=_total(rows, "waste_actual_ms"),
+        counterfactual_ms=_total(rows, "waste_counterfactual_ms"),
+        potential_ms=_total(rows, "waste_potential_ms"),
         estimated=any(row["estimates"] for row in rows),
         synthetic=any(row["synthetics"] for row in rows),
     )
+
+
+def _parts(name: str) -> dict[str, Sum]:
+    """The sum of a column; on SQLite, where a sum beyond 64 bits is an error, the sums of its two halves.
+
+    Else a few absurd reports would keep their year from ever being closed.
+    """
+    if connection.vendor == "sqlite":
+        return {f"{name}_high": Sum(F(name) / HALF), f"{name}_low": Sum(F(name) % HALF)}
+    return {f"{name}_low": Sum(name)}
+
+
+def _total(rows: list[Any], name: str) -> int:
+    return sum(int(row.get(f"{name}_high", 0)) * HALF + int(row[f"{name}_low"]) for row in rows)
 
 
 def years_tally(*, years: Iterable[ContractYear]) -> dict[uuid.UUID, Tally]:
@@ -180,13 +198,11 @@ def year_verdict(counts: Tally, rules: Year) -> Verdict:
     return verdict(counts, rules.terms, partial=rules.partial)
 
 
-def information(
-    counts: Tally, rules: Year, now: datetime.datetime, method: statistics.Method = "wilson"
-) -> Information:
+def information(counts: Tally, rules: Year, now: datetime.datetime) -> Information:
     """The figures beside the verdict; the chance of ending short only while part of the guaranteed year is to come."""
     terms = rules.terms or DEFAULT_TERMS
     n, k = counts.n(terms), counts.k
-    low, high = statistics.interval(method, k, n)
+    low, high = _interval("wilson", k, n)
     bounds = share_bounds(counts, terms)
     chance = None
     start, end = rules.guaranteed_from, rules.guaranteed_until
@@ -194,13 +210,28 @@ def information(
         to_come = statistics.failures_to_come(n, milliseconds(start, now) or 0, milliseconds(now, end) or 0)
         chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
     return Information(
-        interval_method=method,
-        interval_low=_percent(Decimal(low), ROUND_FLOOR) if n else None,
-        interval_high=_percent(Decimal(high), ROUND_CEILING) if n else None,
+        interval_method="wilson",
+        interval_low=low,
+        interval_high=high,
         bound_low=_percent(_decimal(bounds[0]), ROUND_FLOOR) if bounds else None,
         bound_high=_percent(_decimal(bounds[1]), ROUND_FLOOR) if bounds else None,
         chance_of_ending_short=f"{chance:.4f}" if chance is not None else None,
     )
+
+
+def report_with_interval(report: YearReport, method: str) -> YearReport:
+    """The same report with the interval by another method. Raises KeyError for an unknown one."""
+    low, high = _interval(method, report.resolved, report.counted)
+    beside = replace(report.information, interval_method=method, interval_low=low, interval_high=high)
+    return replace(report, information=beside)
+
+
+def _interval(method: str, k: int, n: int) -> tuple[str | None, str | None]:
+    """The ends in per cent, rounded outwards; None without any failure."""
+    low, high = statistics.METHODS[method](k, n)
+    if not n:
+        return None, None
+    return _percent(Decimal(low), ROUND_FLOOR), _percent(Decimal(high), ROUND_CEILING)
 
 
 def _decimal(share: Fraction) -> Decimal:

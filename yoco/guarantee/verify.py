@@ -5,10 +5,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
+
 from yoco.contracts.models import ContractYear, YearState
+from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Statement
 from yoco.guarantee.rules import commitment_met
-from yoco.guarantee.statements import canonical_json, sha256_of
+from yoco.guarantee.statements import canonical_json, sha256_of, terms_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ def statements_verify(
 ) -> list[BrokenStatement]:
     """Every broken statement of one contract or year, or of all, in the order of year and revision. Reads only."""
     statements = Statement.objects.select_related("terms").order_by("year__contract", "year__number", "revision")
-    years = ContractYear.objects.filter(state=YearState.CLOSED, guaranteed_from__isnull=False, statements=None)
+    years = ContractYear.objects.filter(state=YearState.CLOSED, guaranteed_from__isnull=False)
     if contract_id is not None:
         statements = statements.filter(year__contract=contract_id)
         years = years.filter(contract=contract_id)
@@ -35,7 +38,11 @@ def statements_verify(
         statements, years = statements.filter(year=year_id), years.filter(pk=year_id)
     broken = [
         BrokenStatement(f"contracts_contractyear {pk}", "is closed without a statement")
-        for pk in years.order_by("pk").values_list("pk", flat=True)
+        for pk in years.filter(statements=None).order_by("pk").values_list("pk", flat=True)
+    ]
+    broken += [
+        BrokenStatement(f"contracts_contractyear {pk}", "fell short by its latest statement and has no live credit")
+        for pk in _uncredited(years)
     ]
     previous: Statement | None = None
     for statement in statements.iterator(chunk_size=50):
@@ -43,8 +50,20 @@ def statements_verify(
         broken += [
             BrokenStatement(f"guarantee_statement {statement.pk}", reason) for reason in _faults(statement, before)
         ]
+        broken += [
+            BrokenStatement(f"contracts_guaranteeterms {statement.terms_id}", reason)
+            for reason in _terms_changed(statement)
+        ]
         previous = statement
     return broken
+
+
+def _uncredited(years: QuerySet[ContractYear]) -> QuerySet[ContractYear, uuid.UUID]:
+    """The years of which the latest statement says `short` although no credit stands."""
+    latest = Statement.objects.filter(year=OuterRef("pk")).order_by("-revision").values("verdict")[:1]
+    live = Credit.objects.filter(year=OuterRef("pk")).exclude(state=CreditState.REVERSED)
+    short = years.annotate(latest=Subquery(latest)).filter(~Exists(live), latest="short")
+    return short.order_by("pk").values_list("pk", flat=True)
 
 
 def _faults(statement: Statement, before: Statement | None) -> Iterator[str]:
@@ -72,6 +91,19 @@ def _faults(statement: Statement, before: Statement | None) -> Iterator[str]:
     if statement.revision > 1 and not statement.reason:
         yield "it is a restatement without a reason"
     yield from _miscounted(content["terms"], report, incidents)
+
+
+def _terms_changed(statement: Statement) -> Iterator[str]:
+    """Fields of the terms that are no longer what the statement froze. A text that is no statement is named above."""
+    try:
+        frozen = dict(json.loads(statement.canonical)["terms"])
+    except (ValueError, KeyError, TypeError):
+        return
+    for name, value in terms_json(statement.terms).items():
+        if name not in frozen:
+            continue  # a field that terms did not have yet
+        if frozen[name] != value:
+            yield f"its {name} is {value}, but statement {statement.pk} froze {frozen[name]}"
 
 
 def _miscounted(

@@ -20,6 +20,7 @@ T = TypeVar("T")
 SUPPORTED_MAJORS = (1,)
 MAX_REPORT_BYTES = 256 * 1024
 MAX_AHEAD = datetime.timedelta(minutes=5)
+MAX_DEPTH = 64  # far below what makes a database or an encoder fail, in the depth of any caller
 EARLIEST = datetime.datetime(1990, 1, 1, tzinfo=datetime.UTC)
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -235,7 +236,23 @@ def canonical_json(value: Any) -> bytes:
         raise Invalid(reason, path) from None
     if b"\\u0000" in text and (fault := _fault(value)):
         raise Invalid(*fault)
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and (deep := _too_deep(value)):
+        raise Invalid(f"The JSON is nested more than {MAX_DEPTH} levels deep.", deep)
     return text
+
+
+def _too_deep(value: Any) -> str | None:
+    """Where `value` is nested beyond what is taken."""
+    level: list[tuple[Any, str]] = [(value, "$")]
+    for _depth in range(MAX_DEPTH):
+        below: list[tuple[Any, str]] = []
+        for item, at in level:
+            if isinstance(item, dict):
+                below += [(inner, f"{at}.{name}") for name, inner in item.items() if isinstance(inner, dict | list)]
+            elif isinstance(item, list):
+                below += [(inner, f"{at}[{n}]") for n, inner in enumerate(item) if isinstance(inner, dict | list)]
+        level = below
+    return level[0][1] if level else None
 
 
 def _typed(value: Any, kind: type[T]) -> T:

@@ -11,7 +11,8 @@ wrote them; null says nothing. The rule of each field:
 | `trigger_detail` | every key that any report gives; its first value, but a number rather than a word |
 | `xid`, `node`, `rank`, `gpu_uuid`, `root_event_named` | the first that is stated, the detection's if it says so |
 | run, `gpus`, `gpus_per_node`, `strategy` | the detection's |
-| `started_at` | the earliest moment that any report gives; without any, when the detection was told |
+| `started_at` | the earliest moment that any report gives, at most a day before the detection's, so that none moves \
+it out of its year; without any, when the detection was told |
 | `detected_at` | the earliest stated |
 | `checkpoint_loaded` | true if any report says so; false only if one says that and none the contrary |
 | `resumed_at` | the latest that any report from the closing one on states: a stall never shrinks |
@@ -83,6 +84,7 @@ EVIDENCE = (
 # The worst first. A healed path can leave the ratio, a migration has to prove itself.
 KINDS = ("unplanned", "preventive", "planned")
 RESOLUTIONS = ("checkpoint_restart", "abandoned", "live_migration", "path_failover")
+START_CORRECTED = datetime.timedelta(days=1)  # how far back later reports can move the start
 SIGNAL_RANKS = {**dict.fromkeys(FAILURE_SIGNALS, 0), "link": 2, "operator": 3}  # what else there is: 1
 
 
@@ -125,6 +127,8 @@ def project(reports: Iterable[Report]) -> dict[str, Any]:
     facts["state"] = "resolved" if any(report.type == "incident.resolved" for report in ordered) else "open"
     facts["detected_at"] = min(_values(stated, "detected_at"), default=None)
     facts["started_at"] = _start(stated, first.sent_at)
+    if facts["resumed_at"] is not None:
+        facts["resumed_at"] = max(facts["resumed_at"], facts["started_at"])
     return facts
 
 
@@ -212,7 +216,10 @@ def _attempts(ordered: Iterable[Report]) -> list[dict[str, Any]]:
 
 
 def _start(stated: Sequence[dict[str, Any]], sent_at: datetime.datetime) -> datetime.datetime:
-    moments: list[datetime.datetime] = [columns[name] for columns in stated for name in PHASES if name in columns]
+    first, moments = (
+        [columns[name] for columns in some for name in PHASES if name in columns] for some in (stated[:1], stated)
+    )
     if not any("started_at" in columns or "detected_at" in columns for columns in stated):
         moments.append(sent_at.astimezone(datetime.UTC))
-    return min(moments)
+    earliest: datetime.datetime = min(moments)
+    return max(earliest, min(first, default=sent_at.astimezone(datetime.UTC)) - START_CORRECTED)

@@ -132,13 +132,13 @@ EVENT_SHOWN = 20
 
 def event_of(*, incident: Incident) -> OneEvent:
     """What else tells of the root event of one incident, the earliest first, with where each is placed."""
-    others = Incident.objects.filter(root_event=incident.root_event_id).exclude(pk=incident.pk)
-    known = incident.root_event_id is not None
+    others = Incident.objects.none()
+    if incident.root_event_id is not None:
+        others = Incident.objects.filter(root_event=incident.root_event_id).exclude(pk=incident.pk)
+    found = list(others.select_related("run", "placement").order_by("started_at", "pk")[: EVENT_SHOWN + 1])
     return OneEvent(
-        size=1 + (others.count() if known else 0),
-        others=list(others.select_related("run", "placement").order_by("started_at", "pk")[:EVENT_SHOWN])
-        if known
-        else [],
+        size=1 + (others.count() if len(found) > EVENT_SHOWN else len(found)),
+        others=found[:EVENT_SHOWN],
         regroupings=list(incident.regroupings.select_related("by")),
         proposals=list(incident.regrouping_proposals.select_related("proposed_by", "decided_by")),
     )

@@ -2,13 +2,25 @@
 
 from django.urls import path
 
-from yoco.portal.views import credits, incidents, organisations, reviews, start, statements, years
+from yoco.portal.views import (
+    analytics,
+    credits,
+    incidents,
+    organisations,
+    reviews,
+    scenarios,
+    start,
+    statements,
+    terms,
+    years,
+)
 
 app_name = "portal"
 
 urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
+    path("scenarios/", scenarios.scenario, name="scenario"),
     path("settings/", start.settings_page, name="settings"),
     path("organisations/<uuid:organisation_id>/", organisations.organisation, name="organisation"),
     path("organisations/<uuid:organisation_id>/keys/new/", organisations.key_create, name="key_create"),
@@ -21,7 +33,24 @@ urlpatterns = [
         name="member_change",
     ),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
+    path("contracts/<uuid:contract_id>/terms/", terms.contract_terms, name="terms"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/", years.year_detail, name="year"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/", analytics.overview, name="analytics"),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/",
+        analytics.topic_page,
+        name="analytics_topic",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/<slug:code>.csv",
+        analytics.table_as_csv,
+        name="analytics_csv",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/analytics/<slug:topic>/<slug:code>.parquet",
+        analytics.table_as_parquet,
+        name="analytics_parquet",
+    ),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/export.json", statements.export, name="export"),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/",

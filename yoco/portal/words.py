@@ -21,6 +21,7 @@ FACTS: dict[str, Word] = {
     "resolution": _("Reported resolution"),
     "last_committed_step": _("Last committed step"),
     "first_step_after": _("First step afterwards"),
+    "run_ended_step": _("Last step when the run ended"),
     "checkpoint_loaded": _("Checkpoint loaded"),
     "samples_before": _("Samples before"),
     "samples_after": _("Samples afterwards"),

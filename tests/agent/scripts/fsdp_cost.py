@@ -26,7 +26,7 @@ for module in (*model.blocks, model):
 agent.wrap(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 agent.register(optimizer)
-copy: Any = agent._copy
+copy: Any = agent._worker.held.copy
 times: dict[str, list[float]] = {"exchange": [], "compare": [], "optimizers": [], "again": [], "step": []}
 
 

@@ -13,6 +13,7 @@ from yoco.credits.services.deciding import (
     credit_reverse,
     credit_settle,
 )
+from yoco.credits.services.fees import year_fees_record
 from yoco.credits.services.paying import (
     credit_apply,
     credits_expire,
@@ -33,4 +34,5 @@ __all__ = [
     "credits_fix",
     "credits_reinstate",
     "credits_sweep",
+    "year_fees_record",
 ]

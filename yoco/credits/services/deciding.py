@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import User
 from yoco.contracts.models import ContractYear, CreditBase, OrderState
 from yoco.core.problem import DomainError
+from yoco.credits.grounds import grounds_of
 from yoco.credits.ledger import (
     Movement,
     contract_lock,
@@ -108,6 +109,7 @@ def credit_issue(
             statement_sha256=credit.statement_sha256,
             actor=actor,
             reason=reason,
+            grounds=grounds_of(credit=credit, kind=TransactionKind.ISSUE, base_minor=credit.year.fees_minor),
         )
     request_record(request, credit=credit.pk)
     tell("credit.issued", credit, actor, reason=reason, minor=minor)
@@ -141,6 +143,7 @@ def credit_approve(*, credit_id: uuid.UUID, actor: User, key: str | None = None)
             statement_id=credit.statement_id,
             statement_sha256=credit.statement_sha256,
             actor=actor,
+            grounds=grounds_of(credit=credit, kind=TransactionKind.APPROVE, base_minor=credit.year.fees_minor),
         )
     request_record(request, credit=credit.pk)
     tell("credit.approved", credit, actor, minor=awaiting)

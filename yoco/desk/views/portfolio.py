@@ -1,5 +1,6 @@
 """The portfolio with its queues, and one contract: terms, years, orders, credits."""
 
+import datetime
 import uuid
 
 from django.http import HttpRequest, HttpResponse
@@ -8,8 +9,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.words import terms_versions
 from yoco.credits.models import CreditState
-from yoco.credits.selectors import credits_of_contract
+from yoco.credits.selectors import credits_of_contract, local_date
 from yoco.desk.access import desk
 from yoco.desk.selectors import (
     credits_flagged,
@@ -21,6 +23,8 @@ from yoco.desk.selectors import (
     unaccounted_running,
     years_closing,
 )
+
+DAY = datetime.timedelta(days=1)
 
 
 @require_GET
@@ -48,10 +52,13 @@ def portfolio(request: HttpRequest) -> HttpResponse:
 def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """Everything agreed with one customer under one contract."""
     contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
+    today = local_date(timezone.now(), contract.time_zone)
     context = {
         "contract": contract,
+        "last_day": contract.ends_on - DAY,
+        "over": contract.ends_on <= today,
         "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
-        "terms": contract.terms.order_by("-version"),
+        "versions": terms_versions(list(contract.terms.all()), today=today),
         "orders": contract.orders.all(),
         "credits": credits_of_contract(contract=contract),
     }

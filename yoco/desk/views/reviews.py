@@ -20,6 +20,7 @@ from yoco.desk.steps import figures_of, figures_preview
 from yoco.guarantee.labels import rule_sentence
 from yoco.guarantee.reviews import (
     dispute_decide,
+    dispute_effect,
     exclusion_decide,
     exclusion_propose,
     exclusion_withdraw,
@@ -79,29 +80,18 @@ def exclude(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID
 @desk
 def exclusion(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
     """Accepts or rejects an exclusion that somebody else proposed."""
-    row = get_object_or_404(Exclusion.objects.select_related(*INCIDENT, "proposed_by"), pk=exclusion_id)
-    actor = account_manager(request)
-    return decide(
+    row, actor = exclusion_in_url(exclusion_id), account_manager(request)
+    return decide_said(
         request,
-        incident=row.incident,
+        row,
         title=_("Decide an exclusion"),
         explanation=_("Once accepted, the incident leaves the ratio. The customer may object."),
-        form=NoteForm(request.POST or None),
-        choices=[
-            Choice(
-                "accept",
-                _("Accept the exclusion"),
-                lambda note: exclusion_decide(exclusion=row, accept=True, note=note, actor=actor),
-            ),
-            Choice(
-                "reject",
-                _("Reject the exclusion"),
-                lambda note: exclusion_decide(exclusion=row, accept=False, note=note, actor=actor),
-                dangerous=True,
-            ),
-        ],
+        choices=either(
+            lambda accept, note: exclusion_decide(exclusion=row, accept=accept, note=note, actor=actor),
+            accept=("accept", _("Accept the exclusion")),
+            reject=("reject", _("Reject the exclusion")),
+        ),
         done=_("Your decision is recorded."),
-        said=[(row.get_reason_display(), row.note, row.proposed_by, row.proposed_at)],
     )
 
 
@@ -109,23 +99,17 @@ def exclusion(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
 @desk
 def exclusion_take_back(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
     """Withdraws an exclusion, proposed or accepted."""
-    row = get_object_or_404(Exclusion.objects.select_related(*INCIDENT, "proposed_by"), pk=exclusion_id)
-    actor = account_manager(request)
-    return decide(
+    row, actor = exclusion_in_url(exclusion_id), account_manager(request)
+    withdraw = Choice(
+        "withdraw", _("Take it back"), lambda note: exclusion_withdraw(exclusion=row, note=note, actor=actor)
+    )
+    return decide_said(
         request,
-        incident=row.incident,
+        row,
         title=_("Take an exclusion back"),
         explanation=_("From then on the evidence decides again."),
-        form=NoteForm(request.POST or None),
-        choices=[
-            Choice(
-                "withdraw",
-                _("Take it back"),
-                lambda note: exclusion_withdraw(exclusion=row, note=note, actor=actor),
-            )
-        ],
+        choices=[withdraw],
         done=_("The exclusion is withdrawn."),
-        said=[(row.get_reason_display(), row.note, row.proposed_by, row.proposed_at)],
     )
 
 
@@ -134,28 +118,61 @@ def exclusion_take_back(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpRe
 def dispute(request: HttpRequest, dispute_id: uuid.UUID) -> HttpResponse:
     """Upholds or rejects a customer's objection."""
     row = get_object_or_404(Dispute.objects.select_related(*INCIDENT, "raised_by"), pk=dispute_id)
-    actor = account_manager(request)
+    placed, actor = incident_placement(incident=row.incident), account_manager(request)
+    effect = dispute_effect(dispute=row, placement=placed.placement) if placed else ""
+    upheld = request.POST.get("decision") == "uphold"
+    return decide_said(
+        request,
+        row,
+        title=_("Decide an objection"),
+        explanation=effect,
+        choices=either(
+            lambda accept, note: dispute_decide(dispute=row, accept=accept, note=note, actor=actor),
+            accept=("uphold", _("Uphold the objection")),
+            reject=("reject", _("Reject the objection")),
+        ),
+        done=effect if upheld else _("The objection is rejected. The customer reads your reason."),
+    )
+
+
+def exclusion_in_url(exclusion_id: uuid.UUID) -> Exclusion:
+    return get_object_or_404(Exclusion.objects.select_related(*INCIDENT, "proposed_by"), pk=exclusion_id)
+
+
+def either(
+    run: Callable[[bool, str], object], *, accept: tuple[str, Promise], reject: tuple[str, Promise]
+) -> list[Choice]:
+    """The two buttons of a decision: `run` takes whether it is accepted, and the reason."""
+    return [
+        Choice(*accept, lambda note: run(True, note)),
+        Choice(*reject, lambda note: run(False, note), dangerous=True),
+    ]
+
+
+def decide_said(
+    request: HttpRequest,
+    row: Exclusion | Dispute,
+    *,
+    title: Promise,
+    explanation: str | Promise,
+    choices: list[Choice],
+    done: str | Promise,
+) -> HttpResponse:
+    """A decision, with a reason, about what somebody said of an incident."""
+    if isinstance(row, Exclusion):
+        said: tuple[object, ...] = (row.get_reason_display(), row.note, row.proposed_by, row.proposed_at)
+    else:
+        against = rule_sentence(row.against_rule)
+        said = (_("Objection"), f"{row.text}\n\n{_('Against')}: {against}", row.raised_by, row.raised_at)
     return decide(
         request,
         incident=row.incident,
-        title=_("Decide an objection"),
-        explanation=_("Upheld, it ends an exclusion; any other incident then counts as not resolved."),
+        title=title,
+        explanation=explanation,
         form=NoteForm(request.POST or None),
-        choices=[
-            Choice(
-                "uphold",
-                _("Uphold the objection"),
-                lambda note: dispute_decide(dispute=row, accept=True, note=note, actor=actor),
-            ),
-            Choice(
-                "reject",
-                _("Reject the objection"),
-                lambda note: dispute_decide(dispute=row, accept=False, note=note, actor=actor),
-                dangerous=True,
-            ),
-        ],
-        done=_("Your decision is recorded."),
-        said=[(_("Objection"), row.text, row.raised_by, row.raised_at)],
+        choices=choices,
+        done=done,
+        said=[said],
     )
 
 

@@ -8,17 +8,20 @@ from django.db import transaction
 
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
-from yoco.incidents.payload import Heartbeat, heartbeat_read
+from yoco.incidents.models import Incident
+from yoco.incidents.payload import Heartbeat, Invalid, heartbeat_read
 from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, run_last_step, runs_upsert
 from yoco.incidents.services.silence import silences_explain
 
 
 @dataclass(slots=True)
 class HeartbeatOutcome:
-    """The ranges `[first, last]` that the agent shall send again, and silences that this heartbeat explains."""
+    """The ranges `[first, last]` that the agent shall send again, silences that this heartbeat explains, and incidents
+    after whose last committed step it says that the run had ended, or had not, as it goes on."""
 
     missing: list[list[int]]
     incident_ids: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
 
 
 @transaction.atomic
@@ -30,22 +33,27 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
         runs_upsert(contract=contract, workloads={beat.run_id: beat.workload})
     seen_at = min(beat.at, received_at)
     ended = beat.run_ended and _ends_where_it_stood(contract, beat, seen_at)
-    (boot,) = boots_upsert(
-        contract=contract,
-        news=[
-            BootNews(
-                agent_id=beat.agent_id,
-                boot_id=beat.boot_id,
-                run_id=beat.run_id,
-                seq=beat.seq,
-                seen_at=seen_at,
-                step=beat.step,
-                ended_at=seen_at if ended else None,
-            )
-        ],
+    news = BootNews(
+        agent_id=beat.agent_id,
+        boot_id=beat.boot_id,
+        run_id=beat.run_id,
+        seq=beat.seq,
+        seen_at=seen_at,
+        step=beat.step,
+        ended_at=seen_at if ended else None,
     )
+    (boot,) = boots_upsert(contract=contract, news=[news])
+    if boot.run_id != beat.run_id:
+        # Else a lost run would be awaited no more once its boot speaks of the next.
+        raise Invalid(f"This boot tells of the run “{boot.run_id}”. For another run, start another boot.", "$.run_id")
     explained = silences_explain(contract=contract, incidents=[], boots=[boot], at=received_at)
-    return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained)
+    completed = set[int]()
+    if ended or news.went_on:
+        last = Incident.objects.filter(run__contract=contract, run__run_id=beat.run_id, first_step_after=None)
+        if not news.went_on:
+            last = last.filter(last_committed_step=boot.last_step)
+        completed = set(last.exclude(last_committed_step=None).order_by().values_list("pk", flat=True))
+    return HeartbeatOutcome(missing=boot_missing(boot), incident_ids=explained, completed=completed)
 
 
 def _ends_where_it_stood(contract: Contract, beat: Heartbeat, at: datetime.datetime) -> bool:

@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, prefetch_related_objects
 
 from yoco.accounts.models import AgentKey
 from yoco.contracts.locks import contracts_lock
 from yoco.contracts.models import Contract
 from yoco.core.bulk import rows_write
-from yoco.incidents.models import Incident, RawReport, ReportSource, Run
+from yoco.incidents.models import Incident, IncidentState, Origin, RawReport, ReportSource, Run
 from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
 from yoco.incidents.projection import UNKNOWN, detection_of, project, report_order
 from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
-from yoco.incidents.services.silence import silences_explain
+from yoco.incidents.services.silence import SILENCE_OPEN, silences_explain
 
 Status = Literal["created", "duplicate", "conflict", "invalid"]
 FACT_FIELDS = list(dict.fromkeys([*UNKNOWN, "kind", "signal", "gpus", "state", "started_at"]))
@@ -41,10 +41,17 @@ class ReportResult:
 
 @dataclass(slots=True)
 class IngestOutcome:
-    """What became of each report, and the incidents whose facts or root event changed."""
+    """What became of each report, and the incidents whose facts or root event changed.
 
-    results: list[ReportResult]
+    `contract` is locked until the transaction ends, with its years and terms prefetched; None if nothing was stored.
+    `incidents` are whole rows by key, `created` the keys of those that are new.
+    """
+
+    results: list[ReportResult] = field(default_factory=list)
     incident_ids: set[int] = field(default_factory=set)
+    contract: Contract | None = None
+    incidents: dict[int, Incident] = field(default_factory=dict)
+    created: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -81,11 +88,12 @@ def reports_ingest(
     """
     results: list[ReportResult | None] = [None] * len(reports)
     drafts = list(_drafts(reports, received_at, results))
-    outcome = IngestOutcome(results=[])
+    outcome = IngestOutcome()
     if drafts:
         with transaction.atomic(savepoint=False):
-            contracts_lock([contract.pk])
-            outcome.incident_ids = _store(contract, key, drafts, received_at, source, results)
+            outcome.contract = contracts_lock([contract.pk])[contract.pk]
+            prefetch_related_objects([outcome.contract], "years", "terms")
+            _store(outcome, key, drafts, received_at, source, results)
     outcome.results = [result for result in results if result is not None]
     return outcome
 
@@ -114,13 +122,16 @@ def _drafts(
 
 
 def _store(
-    contract: Contract,
+    outcome: IngestOutcome,
     key: AgentKey | None,
     drafts: list[_Draft],
     received_at: datetime.datetime,
     source: str,
     results: list[ReportResult | None],
-) -> set[int]:
+) -> None:
+    contract = outcome.contract
+    assert contract is not None
+    drafts = _free_of_silences(contract, drafts, results)
     stored = list(
         RawReport.objects.filter(contract=contract)
         .filter(
@@ -158,12 +169,32 @@ def _store(
     for _, _, conflict, incident_id, stored_source, stored_at, body in stored:
         if not conflict and incident_id in told:
             told[incident_id].append(_Told(REPORT.decode(body), stored_source, stored_at))
-    changed, incidents = _project(contract, told, overwrite_runs=source == ReportSource.AGENT)
+    silences = _project(outcome, contract, told, overwrite_runs=source == ReportSource.AGENT)
     boots = []
     if source == ReportSource.AGENT:
         boots = boots_upsert(contract=contract, news=_boot_news(new, received_at))
-    explained = silences_explain(contract=contract, incidents=incidents, boots=boots, at=received_at)
-    return changed | explained
+    incidents = list(outcome.incidents.values())
+    outcome.incident_ids |= silences_explain(
+        contract=contract, incidents=incidents, boots=boots, at=received_at, silences=silences
+    )
+
+
+def _free_of_silences(contract: Contract, drafts: list[_Draft], results: list[ReportResult | None]) -> list[_Draft]:
+    """Refuses reports under the id of a silence: they would overwrite it, where a failure told of only explains it."""
+    derived = {draft.report.incident_id for draft in drafts if draft.report.incident_id.version == 5}
+    if not derived:
+        return drafts
+    silences = Incident.objects.filter(contract=contract, public_id__in=derived, origin=Origin.SILENCE)
+    taken = set(silences.values_list("public_id", flat=True))
+    for draft in drafts:
+        if draft.report.incident_id in taken:
+            results[draft.index] = ReportResult(
+                id=str(draft.report.id),
+                status="invalid",
+                reason="The service gave this id to a silence. Tell of the failure under an id of its own.",
+                path="$.incident_id",
+            )
+    return [draft for draft in drafts if draft.report.incident_id not in taken]
 
 
 def _compare(
@@ -198,10 +229,11 @@ def _origin(told: Iterable[_Told]) -> str:
 
 
 def _project(
-    contract: Contract, told: Mapping[uuid.UUID, list[_Told]], *, overwrite_runs: bool
-) -> tuple[set[int], list[Incident]]:
+    outcome: IngestOutcome, contract: Contract, told: Mapping[uuid.UUID, list[_Told]], *, overwrite_runs: bool
+) -> list[Incident] | None:
+    """Projects the incidents told of. Returns the contract's open silences, read on the way, if any was."""
     if not told:
-        return set(), []
+        return None
     ordered = {
         incident_id: sorted((one.report for one in reports), key=report_order) for incident_id, reports in told.items()
     }
@@ -211,9 +243,9 @@ def _project(
     for workload in detections.values():
         workloads.setdefault(workload.run_id, workload)
     runs = runs_upsert(contract=contract, workloads=workloads, overwrite=overwrite_runs)
-    before = {
-        incident.public_id: incident for incident in Incident.objects.filter(contract=contract, public_id__in=told)
-    }
+    known = Incident.objects.filter(Q(public_id__in=told) | SILENCE_OPEN, contract=contract)
+    before = {incident.public_id: incident for incident in known}
+    silences = [row for row in before.values() if row.origin == Origin.SILENCE and row.state == IncidentState.OPEN]
     changed, incidents = [], []
     for incident_id, reports in ordered.items():
         incident = before.get(incident_id) or Incident(contract=contract, public_id=incident_id, revision=0)
@@ -223,9 +255,14 @@ def _project(
             changed.append(incident)
         received = [one.received_at for one in told[incident_id]]
         incident.first_received_at, incident.last_received_at = min(received), max(received)
+    events = [incident.root_event_id for incident in incidents]
     moved = root_events_assign(contract=contract, incidents=incidents)
+    moved += [one for one, event in zip(incidents, events, strict=True) if one.root_event_id != event]
     rows_write(incidents, unique=("contract", "public_id"), update=tuple(UPSERT_FIELDS))
-    return {incident.pk for incident in (*changed, *moved)}, incidents
+    outcome.incident_ids = {incident.pk for incident in (*changed, *moved)}
+    outcome.incidents = {incident.pk: incident for incident in incidents}
+    outcome.created = {incident.pk for incident in incidents if incident.public_id not in before}
+    return silences
 
 
 def _facts_set(incident: Incident, facts: Mapping[str, Any], run: Run, origin: str) -> bool:

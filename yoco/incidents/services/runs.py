@@ -38,7 +38,10 @@ def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwr
 
 @dataclass(slots=True)
 class BootNews:
-    """What reports or a heartbeat say of one boot. Only a heartbeat knows a `step`."""
+    """What reports or a heartbeat say of one boot. Only a heartbeat knows a `step`.
+
+    `went_on` is set where the boot had told of the end of its run before.
+    """
 
     agent_id: str
     boot_id: uuid.UUID
@@ -47,10 +50,14 @@ class BootNews:
     seen_at: datetime.datetime
     step: int | None = None
     ended_at: datetime.datetime | None = None
+    went_on: bool = False
 
 
 def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentBoot]:
-    """Carries each boot's highest number and last sign of life forward; never back."""
+    """Carries each boot's highest number and last sign of life forward; never back.
+
+    A boot tells of one run, the first that it named: what it says of another is no sign of life of that one.
+    """
     by_boot = {(item.agent_id, item.boot_id): item for item in news}
     if not by_boot:
         return []
@@ -66,20 +73,22 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
                 contract=contract,
                 agent_id=item.agent_id,
                 boot_id=item.boot_id,
+                run_id=item.run_id,
                 first_seen_at=item.seen_at,
                 last_seen_at=item.seen_at,
             )
-        boot.run_id = item.run_id
+        boots.append(boot)
         boot.last_seq = max(boot.last_seq, item.seq)
+        if boot.run_id != item.run_id:
+            continue
         if item.step is not None and (boot.step_at is None or boot.step_at <= item.seen_at):
             if boot.last_step != item.step:
                 boot.step_since = item.seen_at
             boot.last_step, boot.step_at = item.step, item.seen_at
             if item.ended_at is None and boot.run_ended_at is not None and boot.run_ended_at < item.seen_at:
-                boot.run_ended_at = None  # It goes on after all, or has begun another run.
+                boot.run_ended_at, item.went_on = None, True
         boot.last_seen_at = max(boot.last_seen_at, item.seen_at)
         boot.run_ended_at = boot.run_ended_at or item.ended_at
-        boots.append(boot)
     AgentBoot.objects.bulk_create(
         boots,
         update_conflicts=True,

@@ -21,21 +21,29 @@ from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import boot_missing
 from yoco.incidents.trigger import kind_evidenced
 
+SILENCE_OPEN = Q(origin=Origin.SILENCE, state=IncidentState.OPEN)
 # A failure begins a little before the last sign of life when the agent's last heartbeat overtook its detection.
 SLACK = datetime.timedelta(minutes=5)
 
 
 def silences_explain(
-    *, contract: Contract, incidents: Collection[Incident], boots: Collection[AgentBoot], at: datetime.datetime
+    *,
+    contract: Contract,
+    incidents: Collection[Incident],
+    boots: Collection[AgentBoot],
+    at: datetime.datetime,
+    silences: Collection[Incident] | None = None,
 ) -> set[int]:
     """Ends the silences that these incidents or these boots account for, and returns their ids.
 
-    One query while the contract has no open silence.
+    `silences` are the open ones of the contract where they are known; to find them is one query.
     """
     if not incidents and not boots:
         return set()
+    if silences is None:
+        silences = Incident.objects.filter(SILENCE_OPEN, contract=contract)
     explained, reopened = [], set()
-    for silence in Incident.objects.filter(contract=contract, origin=Origin.SILENCE, state=IncidentState.OPEN):
+    for silence in silences:
         if silence.trigger_detail["silence"] == "gap":
             told, incident = _gap_told(silence, boots)
         else:

@@ -14,13 +14,18 @@ from django.views.decorators.http import require_GET
 from yoco.core.clock import milliseconds_between
 from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
+from yoco.guarantee.reviews import dispute_effect
 from yoco.guarantee.selectors import incident_placement
-from yoco.incidents.models import Kind, RawReport
+from yoco.incidents.models import Decision, Kind, RawReport
 from yoco.portal.access import incident_in_url, reader, year_in_url
+from yoco.portal.analytics.waste import money_text
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.selectors import event_of, incidents_page, may_object, reviews_of
 from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
+
+# An objection of which somebody wants to know what upholding it does, or did.
+LIVE = {Decision.PENDING, Decision.ACCEPTED}
 
 
 @require_GET
@@ -73,6 +78,7 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         }
         for row in (placement.evidence if placement else [])
     ]
+    reviews = reviews_of(incident=incident)
     context = {
         "section": "incidents",
         "contract": incident.contract,
@@ -86,11 +92,17 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         "members": [member for member in placed.members if member.pk != incident.pk] if placed else [],
         "waste": placed.waste if placed else None,
         "waste_terms": waste_terms(placed.waste) if placed else [],
+        "wasted_money": money_text(placed.waste.actual, incident.contract) if placed else "",
+        "saved_money": money_text(placed.waste.saved, incident.contract) if placed else "",
         "phases": phases(instants),
         "total_ms": milliseconds_between(incident.started_at, incident.resumed_at),
         "reader_zone": timezone.get_current_timezone_name(),
         "event": event_of(incident=incident),
-        "reviews": reviews_of(incident=incident),
+        "reviews": reviews,
+        "disputes": [
+            (row, dispute_effect(dispute=row, placement=placement) if placement and row.state in LIVE else "")
+            for row in reviews.disputes
+        ],
         "may_object": placement is not None and may_object(user=reader(request), incident=incident),
         "reports": [(report, pretty(report.body)) for report in reports],
     }

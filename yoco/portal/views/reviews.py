@@ -1,6 +1,7 @@
 """A customer objects to where an incident was placed, or takes the objection back."""
 
 import uuid
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from yoco.accounts.models import Role
 from yoco.core.problem import DomainError
 from yoco.guarantee.labels import rule_sentence
-from yoco.guarantee.reviews import dispute_raise, dispute_withdraw
+from yoco.guarantee.reviews import dispute_effect, dispute_raise, dispute_withdraw, exclusion_live
 from yoco.guarantee.selectors import incident_placement
 from yoco.incidents.models import Decision, Dispute
 from yoco.portal.access import incident_in_url, reader
@@ -23,12 +24,27 @@ from yoco.portal.selectors import may_object
 
 
 class DisputeForm(forms.Form):
+    """An objection; where an exclusion is proposed, to that or to where the incident stands meanwhile."""
+
+    against = forms.ChoiceField(
+        label=gettext_lazy("What you object to"),
+        choices=[
+            ("exclusion", gettext_lazy("The exclusion that is proposed")),
+            ("placing", gettext_lazy("Where the incident stands now")),
+        ],
+        widget=forms.RadioSelect,
+    )
     text = forms.CharField(
         label=gettext_lazy("What is wrong, and how you know"),
         widget=forms.Textarea(attrs={"rows": 6}),
         max_length=4000,
         help_text=gettext_lazy("Your account managers read it, decide, and answer with a reason that you see here."),
     )
+
+    def __init__(self, *args: Any, exclusion_proposed: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not exclusion_proposed:
+            del self.fields["against"]
 
 
 @require_http_methods(["GET", "POST"])
@@ -39,14 +55,24 @@ def dispute(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID
     if not may_object(user=reader(request), incident=incident):
         raise PermissionDenied
     placed = incident_placement(incident=incident)
-    form = DisputeForm(request.POST or None)
+    exclusion = exclusion_live(incident=incident)
+    proposed = exclusion is not None and exclusion.state == Decision.PENDING
+    form = DisputeForm(request.POST or None, exclusion_proposed=proposed)
     if request.method == "POST" and form.is_valid():
         try:
-            dispute_raise(incident=incident, text=form.cleaned_data["text"], actor=reader(request))
+            raised = dispute_raise(
+                incident=incident,
+                text=form.cleaned_data["text"],
+                actor=reader(request),
+                against=form.cleaned_data.get("against"),
+            )
         except DomainError as error:
             form.add_error(None, error.message)
         else:
-            messages.success(request, _("Your objection is recorded. An account manager decides it."))
+            said = [_("Your objection is recorded. An account manager decides it.")]
+            if placed is not None:
+                said.append(dispute_effect(dispute=raised, placement=placed.placement))
+            messages.success(request, " ".join(said))
             return redirect("portal:incident", contract_id, incident_id)
     context = {
         "section": "incidents",
@@ -55,6 +81,7 @@ def dispute(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID
         "incident": incident,
         "placement": placed.placement if placed else None,
         "rule_words": rule_sentence(placed.placement.rule) if placed else "",
+        "exclusion": exclusion if proposed else None,
         "form": form,
     }
     return render(request, "portal/dispute.html", context)

@@ -15,8 +15,10 @@ from django.views.decorators.http import require_GET
 from yoco.contracts.models import YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
-from yoco.guarantee.labels import verdict_sentence
+from yoco.guarantee.labels import INTERVALS, verdict_sentence
+from yoco.guarantee.report import credit_words
 from yoco.guarantee.selectors import year_report
+from yoco.guarantee.tally import report_with_interval
 from yoco.incidents.models import Kind
 from yoco.portal.access import years_in_url
 from yoco.portal.graphics import gauge
@@ -29,9 +31,14 @@ TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "und
 @require_GET
 @login_required
 def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
-    """The Guarantee page of one contract year."""
+    """The Guarantee page of one contract year.
+
+    `?interval=` names the method of the interval; an unknown one is Wilson's, so that an old link still opens.
+    """
     year, years = years_in_url(request, contract_id, year_id)
-    report = year_report(year=year)
+    asked = request.GET.get("interval")
+    method = next((known for known in INTERVALS if known == asked), "wilson")
+    report = report_with_interval(year_report(year=year), method)
     terms = year_terms(year=year)
     now = timezone.now()
     closed = year.state == YearState.CLOSED
@@ -59,6 +66,9 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
         % {"k": report.resolved, "n": report.counted, "mark": mark},
         "mark_words": mark,
+        "intervals": INTERVALS.items(),
+        "interval_words": INTERVALS[method],
+        "credit_words": credit_words(report.credit) if report.credit else "",
         "chance_short": chance_words(report.information.chance_of_ending_short),
         "over": -report.failures_still_allowed,
         "single_miss": report.counted * (threshold["den"] - threshold["num"]) < threshold["den"],

@@ -1,0 +1,56 @@
+"""The analytics in chromium: charts are drawn under the Content-Security-Policy, on a phone and in the dark."""
+
+from collections.abc import Iterator
+
+import pytest
+import time_machine
+from playwright.sync_api import Page, expect
+
+from tests.analytics.fleet import NOW, build
+from tests.people import World, build_world
+from tests.portal.test_in_browser import WIDTHS, check, sign_in
+from yoco.guarantee.analytics.selectors import TOPICS
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+TITLES = {
+    "en": ("Analytics", ["Failure rates", "Wasted GPU-hours", "Goodput", "Where it hurts"]),
+    "es": ("Analítica", ["Tasas de fallo", "Horas de GPU perdidas", "Tiempo útil", "Dónde duele"]),
+}
+
+
+@pytest.fixture
+def world(transactional_db: None) -> Iterator[World]:
+    with time_machine.travel(NOW, tick=True):
+        found = build_world()
+        build(found.contract)
+        yield found
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", "desktop"), ("es", "phone")])
+def test_charts_are_drawn_in_light_and_dark(page: Page, world: World, language: str, width: str) -> None:
+    page.set_viewport_size({"width": WIDTHS[width], "height": 800})
+    sign_in(page, world.owner, language)
+    name, titles = TITLES[language]
+    page.goto(f"/contracts/{world.contract.pk}/years/{world.year.pk}/")
+    page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+    check(page)
+    for topic, title in zip(TOPICS, titles, strict=True):
+        page.get_by_role("navigation").get_by_role("link", name=title, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        charts = page.locator(".chart")
+        assert charts.count() >= 2, topic
+        expect(page.locator(".chart[data-drawn]")).to_have_count(charts.count(), timeout=60_000)
+        for index in range(charts.count()):
+            box = charts.nth(index).locator(".main-svg").first.bounding_box()
+            assert box is not None
+            assert box["width"] > 200
+            assert box["height"] > 200
+        check(page)
+        # Drawn anew in the colours of the theme.
+        colours = []
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            page.wait_for_timeout(500)
+            colours.append(page.locator(".chart .xtick text").first.evaluate("e => getComputedStyle(e).fill"))
+        assert colours[0] != colours[1]

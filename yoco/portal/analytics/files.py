@@ -1,0 +1,21 @@
+"""An exhibit's table as a file: the very rows that its chart draws."""
+
+import io
+
+from yoco.guarantee.analytics.tables import Table
+
+CSV = "text/csv; charset=utf-8"
+PARQUET = "application/vnd.apache.parquet"
+
+
+def table_file(table: Table, kind: str) -> tuple[bytes, str]:
+    """The table as CSV or Parquet, with its media type. Columns keep their names and units."""
+    # Half a second and 60 MB that only a download needs.
+    import pandas
+
+    frame = pandas.DataFrame(table.rows, columns=list(table.columns)).convert_dtypes()
+    if kind == "csv":
+        return frame.to_csv(index=False, lineterminator="\r\n").encode(), CSV
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue(), PARQUET
