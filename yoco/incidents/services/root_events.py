@@ -4,7 +4,7 @@ import datetime
 import uuid
 from collections.abc import Callable, Collection
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from yoco.contracts.models import Contract, GuaranteeTerms
 from yoco.contracts.selectors import YearlyTerms, yearly_terms
@@ -51,41 +51,44 @@ def _member(incident: Incident, terms: YearlyTerms) -> Member:
     )
 
 
-def _near(contract: Contract, incidents: Collection[Incident], terms: YearlyTerms) -> QuerySet[Incident]:
-    """Whatever could belong to one root event with any of these incidents directly."""
+def _near_roots(contract: Contract, incidents: Collection[Incident], terms: YearlyTerms) -> set[uuid.UUID]:
+    """The root events of whatever could belong directly with any of these incidents.
+
+    Ids, not a subquery, and no OR: each of these has an index of its own, and a planner that joins them reads a
+    contract's incidents once for each of its incidents.
+    """
     reach = max(_window(version) for version in terms.versions)
-    condition = Q(
-        node__in={incident.node for incident in incidents} - {""},
-        started_at__range=(
-            min(incident.started_at for incident in incidents) - reach,
-            max(incident.started_at for incident in incidents) + reach,
-        ),
-    )
+    times = [incident.started_at for incident in incidents]
+    grouped = Incident.objects.filter(contract=contract, root_event__isnull=False).order_by()
+    near = [
+        grouped.filter(
+            node__in={incident.node for incident in incidents} - {""},
+            started_at__range=(min(times) - reach, max(times) + reach),
+        )
+    ]
     if named := {incident.root_event_named for incident in incidents} - {None}:
-        condition |= Q(root_event_named__in=named)
+        near.append(grouped.filter(root_event_named__in=named))
     if moved := {incident.moved_to for incident in incidents} - {None}:
-        condition |= Q(moved_to__in=moved)
-    return Incident.objects.filter(condition, contract=contract)
+        near.append(grouped.filter(moved_to__in=moved))
+    return {root for rows in near for root in rows.values_list("root_event_id", flat=True) if root is not None}
 
 
 def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -> list[Incident]:
     """Sets `root_event_id` on `incidents`, saved or not, and brings root events and their other members up to date.
 
     Returns the other incidents that changed their root event, already updated; the caller saves `incidents`, in the
-    same transaction and under `contracts_lock`. A constant number of queries. A root event that lost all its members
-    stays as an empty row: placements may still refer to it.
+    same transaction and under `contracts_lock`. The number of queries does not depend on how many are given. A root
+    event that lost all its members stays as an empty row: placements may still refer to it.
     """
     if not incidents:
         return []
     terms = yearly_terms(contract=contract)
     own = {incident.public_id: incident for incident in incidents}
-    touched = {incident.root_event_id for incident in incidents} - {None}
-    near_roots = _near(contract, incidents, terms).exclude(root_event=None).values("root_event_id")
+    touched = {incident.root_event_id for incident in incidents if incident.root_event_id is not None}
+    roots = _near_roots(contract, incidents, terms) | touched
     others = {
         incident.public_id: incident
-        for incident in Incident.objects.filter(
-            Q(root_event_id__in=near_roots) | Q(root_event_id__in=touched), contract=contract
-        ).only(*MEMBER_COLUMNS)
+        for incident in Incident.objects.filter(root_event_id__in=roots).only(*MEMBER_COLUMNS)
         if incident.public_id not in own
     }
     everyone = {**others, **own}
