@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import math
 import time
 
 from tests.health.conftest import ROOT
@@ -41,8 +42,8 @@ def test_a_rising_rate_of_corrected_errors_asks_for_a_migration(machine):
     well(machine)
     began = time.monotonic()
     while machine.verdicts.empty() and time.monotonic() - began < 20:
-        # The rate rises steadily: the total grows with the square of time.
-        machine.gpu(1, ecc_volatile_corrected=3 + int(120 * (time.monotonic() - began) ** 2))
+        # However late this process gets to run, each part of the window holds clearly more than the one before.
+        machine.gpu(1, ecc_volatile_corrected=3 + int(60 * math.expm1(0.8 * (time.monotonic() - began))))
         time.sleep(0.02)
     verdict = machine.verdict(timeout_s=1.0)
     assert (verdict["gpu_uuid"], verdict["signal"], verdict["advice"]) == ("GPU-sim-1", "ecc", "migrate")
