@@ -1,9 +1,9 @@
 """The monitor over the real pynvml, which loads a simulated libnvidia-ml.so.1."""
 
+import math
 import random
 import subprocess
 import sys
-import math
 import time
 
 from tests.health.conftest import ROOT
