@@ -67,6 +67,7 @@ def test_a_host_that_comes_back_offers_spares(undisturbed: Outcome, tmp_path: Pa
         assert "waiting" in [attempt["outcome"] for attempt in report["attempts"]]
 
 
+@pytest.mark.slow
 def test_another_host_takes_over_when_the_first_is_lost(
     undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

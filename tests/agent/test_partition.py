@@ -80,6 +80,7 @@ def start_second(run: Hosts, endpoint: str | None = None) -> Host:
     return other
 
 
+@pytest.mark.slow
 def test_a_frozen_host_is_replaced_and_its_zombies_end(undisturbed: Outcome, tmp_path: Path) -> None:
     with two_hosts(tmp_path) as run:
         other = start_second(run)
@@ -97,6 +98,7 @@ def test_a_frozen_host_is_replaced_and_its_zombies_end(undisturbed: Outcome, tmp
     assert (report["where"]["node"], report["trigger"]["signal"]) == ("node-1", "heartbeat_lost")
 
 
+@pytest.mark.slow
 def test_a_frozen_launcher_stops_nobody(undisturbed: Outcome, tmp_path: Path) -> None:
     """Its workers train on; one that is lost meanwhile is noticed by its connection and replaced."""
     with two_hosts(tmp_path) as run:
@@ -116,6 +118,7 @@ def test_a_frozen_launcher_stops_nobody(undisturbed: Outcome, tmp_path: Path) ->
     assert_lossless(report)
 
 
+@pytest.mark.slow
 def test_a_host_behind_a_broken_path_to_the_coordinator_is_replaced(undisturbed: Outcome, tmp_path: Path) -> None:
     """Its workers still reach their peers, but nobody can tell them anything: they are cut off, and end later."""
     with two_hosts(tmp_path) as run:
@@ -136,6 +139,7 @@ def test_a_host_behind_a_broken_path_to_the_coordinator_is_replaced(undisturbed:
     assert (report["where"]["rank"], report["trigger"]["signal"]) == (1, "heartbeat_lost")
 
 
+@pytest.mark.slow
 def test_cut_and_slow_connections_to_the_coordinator_cost_nothing(undisturbed: Outcome, tmp_path: Path) -> None:
     """No incident but that of the worker that is killed in between."""
     with two_hosts(tmp_path) as run:

@@ -94,6 +94,7 @@ def test_the_spare_dies_while_it_follows(undisturbed: Outcome, tmp_path: Path) -
     assert report["kind"] == "planned"
 
 
+@pytest.mark.slow
 def test_a_spare_that_falls_behind_is_given_up(tmp_path: Path) -> None:
     """Its connection takes what it holds; then training goes on, and the move stops and copies."""
     steps = 160
@@ -202,7 +203,7 @@ def test_a_node_is_left_for_another(tmp_path: Path) -> None:
         assert (report["kind"], report["where"]["node"], report["spare"]["node"]) == ("planned", "old", "new")
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_rank_of_a_sharded_model_moves_by_stop_and_copy(tmp_path: Path, replicas: int) -> None:
     setting = {"workers": 4, "script": SHARDED, "arguments": ("--replicas", str(replicas))}
     reference = train(tmp_path / "reference", steps=STEPS, spares=0, **setting)

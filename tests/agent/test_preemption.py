@@ -56,6 +56,7 @@ def test_the_lower_run_goes_on_smaller(undisturbed: Outcome, tmp_path: Path) -> 
     assert_taken(outcome, undisturbed, 6)
 
 
+@pytest.mark.slow
 def test_the_lower_run_ends_with_its_state_kept(undisturbed: Outcome, tmp_path: Path) -> None:
     """It goes on later, exactly."""
     steps, pool = 120, ("--pool", str(tmp_path / "pool"))

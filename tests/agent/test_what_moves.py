@@ -49,9 +49,14 @@ CASES = [
     Case("fsdp", (*ALL, "loader"), replicas=1, source="redundant_shard", points=(*POINTS, "copy")),
 ]
 
+QUICK = ("ddp", "fsdp")  # between them they hold every feature
+
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[] if case.name in QUICK else pytest.mark.slow) for case in CASES],
+)
 def test_it_moves_exactly_from_every_point_of_a_step(case: Case, tmp_path: Path) -> None:
     reference = case.train(tmp_path / "undisturbed")
     assert reference.status == 0, reference.output
