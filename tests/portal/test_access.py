@@ -19,7 +19,7 @@ LOGIN = 302  # anonymous people are sent to sign in
 # Expected status of GET for the people in that order.
 OWN = [200, 200, 200, 404, LOGIN, 200]  # a page of the customer's own contract; account managers see all
 DESK = [404, 404, 404, 404, LOGIN, 200]
-MONEY = [404, 404, 404, 404, LOGIN, 302]  # account managers are asked for their password first
+MONEY = [404, 404, 404, 404, LOGIN, 302]  # what moves money or a verdict: the password is asked for first
 SIGNED_IN = [200, 200, 200, 200, LOGIN, 200]
 POST_ONLY = [405, 405, 405, 405, 405, 405]
 PUBLIC = [200, 200, 200, 200, 200, 200]
@@ -126,10 +126,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "desk:split": (incident, MONEY),
     "desk:revert": (incident, MONEY),
     "desk:regrouping": (lambda scene: [some_regrouping(scene).pk], MONEY),
-    "desk:exclude": (incident, DESK),
-    "desk:exclusion": (lambda scene: [some_exclusion(scene).pk], DESK),
-    "desk:exclusion_withdraw": (lambda scene: [some_exclusion(scene).pk], DESK),
-    "desk:dispute": (lambda scene: [some_dispute(scene).pk], DESK),
+    "desk:exclude": (incident, MONEY),
+    "desk:exclusion": (lambda scene: [some_exclusion(scene).pk], MONEY),
+    "desk:exclusion_withdraw": (lambda scene: [some_exclusion(scene).pk], MONEY),
+    "desk:dispute": (lambda scene: [some_dispute(scene).pk], MONEY),
     "desk:credit_step": (lambda scene: [scene.credit.pk, "issue"], MONEY),
     "desk:order_new": (contract, MONEY),
     "desk:order_cancel": (lambda scene: [scene.order.pk], MONEY),

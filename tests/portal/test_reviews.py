@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.desk.test_credits import sign_in
 from tests.portal.scene import NOW, Scene, accept, report
 from tests.portal.test_pages import text_of
 from yoco.accounts.models import User
@@ -21,7 +22,7 @@ def incident_url(scene: Scene) -> str:
 
 
 def post(client: Client, person: User, url: str, **fields: str) -> int:
-    client.force_login(person)
+    sign_in(client, person)
     return client.post(url, fields).status_code
 
 
@@ -35,7 +36,7 @@ def test_a_member_objects_and_an_account_manager_answers(client: Client, scene: 
     assert (row.text, row.raised_by, row.state) == ("The spare was ours.", scene.world.team_mate, Decision.PENDING)
     assert "The spare was ours." in text_of(client, incident_url)
 
-    client.force_login(scene.world.account_manager)
+    sign_in(client, scene.world.account_manager)
     assert "Open disputes 1" in text_of(client, reverse("desk:portfolio"))
     decide = reverse("desk:dispute", args=[row.pk])
     assert "As it stands 12 / 13" in text_of(client, decide)
@@ -87,7 +88,7 @@ def test_two_account_managers_exclude_an_incident_and_see_what_it_does(
     assert "Whoever proposed an exclusion cannot decide it" in text_of(client, decide)
     assert post(client, first, decide, decision="accept", note="Mine.") == 409
 
-    client.force_login(second)
+    sign_in(client, second)
     preview = text_of(client, decide)
     assert "As it stands 12 / 13 Undecided Accept the exclusion 12 / 12" in preview
     assert Exclusion.objects.get().state == Decision.PENDING  # the preview was taken back
@@ -103,6 +104,19 @@ def test_two_account_managers_exclude_an_incident_and_see_what_it_does(
     withdraw = reverse("desk:exclusion_withdraw", args=[row.pk])
     assert post(client, first, withdraw, decision="withdraw", note="It was a mistake.") == 302
     assert Placement.objects.get(incident=scene.rolled_back).outcome == "not_resolved"
+
+
+def test_who_does_not_give_the_password_again_decides_nothing(client: Client, scene: Scene) -> None:
+    client.force_login(scene.world.account_manager)
+    fields = {"decision": "propose", "reason": "user_error", "note": "Theirs."}
+    assert client.post(exclude_url(scene), fields)["Location"].startswith(reverse("account_reauthenticate"))
+    assert not Exclusion.objects.exists()
+    assert post(client, scene.world.owner, raise_url(scene), text="Not so.") == 302
+    client.force_login(scene.world.account_manager)
+    decide = reverse("desk:dispute", args=[Dispute.objects.get().pk])
+    asked = client.post(decide, {"decision": "uphold", "note": "Yes."})
+    assert asked["Location"].startswith(reverse("account_reauthenticate"))
+    assert Dispute.objects.get().state == Decision.PENDING
 
 
 def test_a_ground_outside_the_terms_is_refused(client: Client, scene: Scene) -> None:
@@ -141,7 +155,7 @@ def test_an_objection_to_a_proposed_exclusion_ends_the_exclusion_and_no_more(
     assert "Upheld, it ends the exclusion, and the evidence alone decides where the incident stands." in page
 
     decide = reverse("desk:dispute", args=[Dispute.objects.get().pk])
-    client.force_login(first)
+    sign_in(client, first)
     assert "As it stands 12 / 13 Undecided Uphold the objection 12 / 13" in text_of(client, decide)
     done = client.post(decide, {"decision": "uphold", "note": "Agreed."}, follow=True).content.decode()
     assert "Upheld, it ends the exclusion" in done
@@ -157,7 +171,7 @@ def test_an_objection_to_the_placing_beside_a_proposed_exclusion_makes_it_count(
     objecting = reverse("portal:dispute", args=[scene.contract.pk, scene.without_loss.public_id])
     assert post(client, scene.world.owner, objecting, text="We lost a step.", against="placing") == 302
     decide = reverse("desk:dispute", args=[Dispute.objects.get().pk])
-    client.force_login(scene.world.account_manager)
+    sign_in(client, scene.world.account_manager)
     assert "it makes the incident count as not resolved" in text_of(client, decide)
     assert post(client, scene.world.account_manager, decide, decision="uphold", note="Your log shows it.") == 302
     assert Placement.objects.get(incident=scene.without_loss).rule == "dispute_upheld"
@@ -177,7 +191,7 @@ def test_the_objection_to_an_incident_outside_the_contract_is_answered_and_chang
     assert "changes no figure, because no guarantee covers that time" in raised.content.decode()
     row = Dispute.objects.get()
     assert (row.against_outcome, row.against_rule) == ("not_counted", "outside_contract")
-    client.force_login(scene.world.account_manager)
+    sign_in(client, scene.world.account_manager)
     assert "Open disputes 1" in text_of(client, reverse("desk:portfolio"))
     decide = reverse("desk:dispute", args=[row.pk])
     assert "changes no figure" in text_of(client, decide)
@@ -226,7 +240,7 @@ def test_an_objection_to_what_was_excluded_with_its_unit_ends_the_exclusion(clie
     fields = {"decision": "propose", "reason": "user_error", "note": "Their own kill."}
     assert post(client, first, exclude_url(scene), **fields) == 302
     decide = reverse("desk:exclusion", args=[Exclusion.objects.get().pk])
-    client.force_login(second)
+    sign_in(client, second)
     assert "Accept the exclusion 12 / 12" in text_of(client, decide)
     assert post(client, second, decide, decision="accept", note="Seen.") == 302
     report_now = year_report(year=scene.running_year)

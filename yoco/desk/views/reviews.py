@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods
 
 from yoco.core.problem import DomainError
-from yoco.desk.access import account_manager, desk
+from yoco.desk.access import account_manager, desk, reauthenticated
 from yoco.desk.forms import ExclusionForm, NoteForm
 from yoco.desk.steps import figures_of, figures_preview
 from yoco.guarantee.labels import rule_sentence
@@ -51,6 +51,7 @@ def incident_in_url(contract_id: uuid.UUID, incident_id: uuid.UUID) -> Incident:
 
 @require_http_methods(["GET", "POST"])
 @desk
+@reauthenticated
 def exclude(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
     """Proposes to leave an incident out of the ratio; a second account manager decides."""
     incident = incident_in_url(contract_id, incident_id)
@@ -78,6 +79,7 @@ def exclude(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID
 
 @require_http_methods(["GET", "POST"])
 @desk
+@reauthenticated
 def exclusion(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
     """Accepts or rejects an exclusion that somebody else proposed."""
     row, actor = exclusion_in_url(exclusion_id), account_manager(request)
@@ -97,6 +99,7 @@ def exclusion(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @desk
+@reauthenticated
 def exclusion_take_back(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpResponse:
     """Withdraws an exclusion, proposed or accepted."""
     row, actor = exclusion_in_url(exclusion_id), account_manager(request)
@@ -115,6 +118,7 @@ def exclusion_take_back(request: HttpRequest, exclusion_id: uuid.UUID) -> HttpRe
 
 @require_http_methods(["GET", "POST"])
 @desk
+@reauthenticated
 def dispute(request: HttpRequest, dispute_id: uuid.UUID) -> HttpResponse:
     """Upholds or rejects a customer's objection."""
     row = get_object_or_404(Dispute.objects.select_related(*INCIDENT, "raised_by"), pk=dispute_id)
