@@ -131,7 +131,8 @@ def test_the_start_moves_to_no_later_year(agent: AgentClient, world: World) -> N
 @pytest.mark.parametrize("early", ["2026-08-01T00:00:00Z", "1999-01-01T00:00:00Z"])
 def test_the_start_moves_to_no_earlier_year(agent: AgentClient, world: World, early: str) -> None:
     """Nor is it amended into the time before the guarantee, where it would not count."""
-    start, end = {"started_at": early}, {"started_at": early, "resumed_at": early}
+    start = {"started_at": early, "detected_at": early}
+    end = {**start, "resumed_at": early}
     long_ago = detected(type="incident.amended", seq=2, sent_at=after(100), phases=start)
     over = detected(type="incident.resolved", seq=3, sent_at=after(200), phases=end)
     for story in ([long_ago], [over], [long_ago, over]):

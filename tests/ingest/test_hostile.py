@@ -59,6 +59,8 @@ DEEP = "[" * 100_000 + "]" * 100_000
             {"attempts": [{"at": after(5), "outcome": "ok"}, {"at": "2030-01-01T00:00:00Z", "outcome": "ok"}]},
             "$.attempts[1].at",
         ),
+        ({"phases__started_at": "2026-11-01T09:00:00Z"}, "$.phases.started_at"),
+        ({"phases": {"started_at": "2026-11-01T09:00:00Z"}}, "$.phases.started_at"),
         ({"schema_version": "latest"}, "$.schema_version"),
         ({"schema_version": 1}, "$.schema_version"),
         ({"root_event_id": "x"}, "$.root_event_id"),

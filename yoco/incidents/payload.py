@@ -21,6 +21,8 @@ SUPPORTED_MAJORS = (1,)
 MAX_REPORT_BYTES = 256 * 1024
 MAX_AHEAD = datetime.timedelta(minutes=5)
 MAX_DEPTH = 64  # far below what makes a database or an encoder fail, in the depth of any caller
+# How long an agent may take to notice a failure: its watchdogs take minutes.
+MAX_UNNOTICED = datetime.timedelta(days=1)
 EARLIEST = datetime.datetime(1990, 1, 1, tzinfo=datetime.UTC)
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -285,13 +287,18 @@ def _version_check(version: Any) -> None:
         raise Invalid(f"Version {version[:20]} is not supported; supported: {supported}.", "$.schema_version")
 
 
-def report_read(value: Any, *, received_at: datetime.datetime) -> Report:
-    """The typed report. Raises Invalid with the JSON path of the first thing that is wrong."""
+def report_read(value: Any, *, received_at: datetime.datetime, witnessed: bool = False) -> Report:
+    """The typed report. Raises Invalid with the JSON path of the first thing that is wrong.
+
+    `witnessed`: the sender was there, as an agent is, and does not copy an operator's record.
+    """
     report = _typed(value, Report)
     latest = received_at + MAX_AHEAD
     _instant_check(report.sent_at, "$.sent_at", latest)
     if report.phases is not None:
         _phases_check(report.phases, latest)
+        if witnessed:
+            _start_check(report.phases, report.sent_at)
     if report.progress is not None:
         if (at := report.progress.last_checkpoint_at) is not None:
             _instant_check(at, "$.progress.last_checkpoint_at", latest)
@@ -327,6 +334,12 @@ def _phases_check(phases: Phases, latest: datetime.datetime) -> None:
         if first is not None and second is not None and second < first:
             names = {"after": after, "before": before}
             raise Invalid(_("%(after)s is before %(before)s.") % names, f"$.phases.{after}")
+
+
+def _start_check(phases: Phases, sent_at: datetime.datetime) -> None:
+    """Without it one report could put a failure before the guarantee began, where it counts for nobody."""
+    if phases.started_at is not None and (phases.detected_at or sent_at) - phases.started_at > MAX_UNNOTICED:
+        raise Invalid(_("started_at is more than a day before the failure was noticed."), "$.phases.started_at")
 
 
 def _progress_check(progress: Progress, resolution: str | None) -> None:

@@ -87,7 +87,7 @@ def reports_ingest(
     agent is asked for it again and at last it becomes unaccounted.
     """
     results: list[ReportResult | None] = [None] * len(reports)
-    drafts = list(_drafts(reports, received_at, results))
+    drafts = list(_drafts(reports, received_at, results, witnessed=source == ReportSource.AGENT))
     outcome = IngestOutcome()
     if drafts:
         with transaction.atomic(savepoint=False):
@@ -99,13 +99,13 @@ def reports_ingest(
 
 
 def _drafts(
-    reports: Sequence[Any], received_at: datetime.datetime, results: list[ReportResult | None]
+    reports: Sequence[Any], received_at: datetime.datetime, results: list[ReportResult | None], *, witnessed: bool
 ) -> Iterable[_Draft]:
     for index, value in enumerate(reports):
         try:
             if isinstance(value, Unreadable):
                 raise Invalid(value.reason, value.path)
-            report = report_read(value, received_at=received_at)
+            report = report_read(value, received_at=received_at, witnessed=witnessed)
             body = canonical_json(value)
             if len(body) > MAX_REPORT_BYTES:
                 raise Invalid(f"A report may have {MAX_REPORT_BYTES // 1024} KiB.")
