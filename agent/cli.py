@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        status: int = (options.command if "command" in options else options.run)(options)
+        status: int = options.command(options)
     except (launch.Usage, LogDamaged, LogInUse) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2

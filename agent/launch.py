@@ -255,30 +255,20 @@ def _script(
 ) -> Script:
     """What this host's launcher starts."""
     return Script(
+        job=job,
         command=command or job.command,
-        run_id=job.run_id,
         node=options.node,
         host=options.address or host,
         coordinator=address,
         secret=secret,
-        world_size=job.workers,
-        local_workers=job.local_workers,
         first_rank=first_rank,
-        streams=job.streams,
-        limits=job.limits,
-        master_port=address[1],
         forks=options.start == "fork" or (options.start == "auto" and not has_gpus()),
-        sigterm_notice=job.sigterm_notice,
-        nan_checks=job.nan_checks,
         watch=watch.from_options(options),
         private_descriptors=private or [],
-        hosts=job.hosts,
-        group_rank=(first_rank or 0) // job.local_workers,
         # Only launchers that began the run are known to be the only ones of their name.
         prefix=options.node if first_rank is not None else f"{options.node}-{secrets.token_hex(2)}",
         ports=options.port_range,
         respawns=options.respawn,
-        resume=job.resume,
         own_gpu=options.own_gpu,
     )
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from agent.job import Job
 from agent.network import ANY_PORT, Ports, interface_of
 from agent.planned import on_sigterm, sigterm_request
 from agent.process import Watched, describe_exit, fork, has_gpus, preload, spawn
-from agent.settings import SECRET_VARIABLE, Limits, WorkerSettings
+from agent.settings import SECRET_VARIABLE, WorkerSettings
 from agent.watch import Watch, watch_gpus
 from agent.wire import Address, Link, Message, dial, format_address
 
@@ -57,40 +58,28 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Script:
-    """What every worker runs, and its place in the job."""
+    """What every worker of this host runs, and its place in the run."""
 
+    job: Job
     command: Sequence[str]
-    run_id: str
+    """The job's, unless its path differs on this host."""
     node: str
     host: str
     coordinator: Address
     secret: str
-    world_size: int
-    local_workers: int
-    """Ranks that each host of the run starts."""
     first_rank: int | None
     """The first rank of this host; None: it only offers spares."""
-    streams: int
-    limits: Limits
-    master_port: int
     forks: bool
     """Fork the workers from this process instead of starting an interpreter for each."""
-    sigterm_notice: float | None = None
-    """Seconds from SIGTERM until the process is killed; None: SIGTERM just ends it."""
-    nan_checks: bool = False
+    prefix: str
+    """How the names of this host's workers begin; no two launchers of a run have the same."""
     watch: Watch = field(default_factory=Watch)
     private_descriptors: Sequence[int] = ()
     """Descriptors of the launcher that forked workers must not keep open."""
-    hosts: int = 1
-    group_rank: int = 0
-    prefix: str = ""
-    """How the names of this host's workers begin; no two launchers of a run have the same."""
     ports: Ports = ANY_PORT
     """Where workers may listen."""
     respawns: int = 0
     """How many spares to start in place of lost processes."""
-    resume: str | None = None
-    """The directory of a kept state that the run begins with."""
     own_gpu: bool = False
     """Show each process only the GPU of its place, as device 0."""
 
@@ -117,23 +106,22 @@ class NodeAgent:
 
     def run(self) -> int:
         """Start the workers and stay until the run is over. Returns the exit status of the run."""
-        script = self._script
+        script, job = self._script, self._script.job
         if script.forks:
             preload()
-        prefix = script.prefix or script.node
         place = 0
         if script.first_rank is not None:
-            for place in range(script.local_workers):
-                self._start(f"{prefix}-w{place}", script.first_rank + place, place)
-            place = script.local_workers
+            for place in range(job.local_workers):
+                self._start(f"{script.prefix}-w{place}", script.first_rank + place, place)
+            place = job.local_workers
         for index in range(self._spares):
-            self._start(f"{prefix}-s{index}", None, place + index)
+            self._start(f"{script.prefix}-s{index}", None, place + index)
         self._connect()
         self._coordinator.watch()
         for target, name in ((self._listen, "listen"), (self._ping, "ping")):
             threading.Thread(target=target, name=f"agent-{name}", daemon=True).start()
-        if script.sigterm_notice is not None:
-            leave = {"type": "drain", "node": script.node, **sigterm_request(script.sigterm_notice)}
+        if job.sigterm_notice is not None:
+            leave = {"type": "drain", "node": script.node, **sigterm_request(job.sigterm_notice)}
             # A thread, because the signal may have come while this one holds the lock for sending.
             on_sigterm(lambda: threading.Thread(target=self._tell, args=(leave,), daemon=True).start())
         monitor = watch_gpus(script.watch, script.node, self._places, self._tell)
@@ -146,21 +134,21 @@ class NodeAgent:
         return self._status()
 
     def _start(self, worker: str, rank: int | None, place: int, *, fresh: bool = False, gpu: str | None = None) -> None:
-        script = self._script
+        script, job = self._script, self._script.job
         settings = WorkerSettings(
             worker=worker,
-            run_id=script.run_id,
+            run_id=job.run_id,
             node=script.node,
             host=script.host,
             coordinator=format_address(script.coordinator),
             rank=-1 if rank is None else rank,
-            world_size=script.world_size,
-            streams=script.streams,
-            limits=script.limits,
-            sigterm_notice=script.sigterm_notice,
+            world_size=job.workers,
+            streams=job.streams,
+            limits=job.limits,
+            sigterm_notice=job.sigterm_notice,
             ports=script.ports,
-            resume=script.resume,
-            nan_checks=script.nan_checks,
+            resume=job.resume,
+            nan_checks=job.nan_checks,
         )
         interface = interface_of(script.host)
         environment = {
@@ -172,16 +160,16 @@ class NodeAgent:
             SECRET_VARIABLE: script.secret,
             "RANK": str(settings.rank),
             "LOCAL_RANK": str(place),
-            "WORLD_SIZE": str(script.world_size),
-            "LOCAL_WORLD_SIZE": str(script.local_workers),
-            "GROUP_RANK": str(script.group_rank),
-            "GROUP_WORLD_SIZE": str(script.hosts),
+            "WORLD_SIZE": str(job.workers),
+            "LOCAL_WORLD_SIZE": str(job.local_workers),
+            "GROUP_RANK": str((script.first_rank or 0) // job.local_workers),
+            "GROUP_WORLD_SIZE": str(job.hosts),
             "ROLE_NAME": "default",
             "ROLE_RANK": str(settings.rank),
-            "ROLE_WORLD_SIZE": str(script.world_size),
+            "ROLE_WORLD_SIZE": str(job.workers),
             "MASTER_ADDR": script.coordinator[0],
-            "MASTER_PORT": str(script.master_port),
-            "TORCHELASTIC_RUN_ID": script.run_id,
+            "MASTER_PORT": str(script.coordinator[1]),
+            "TORCHELASTIC_RUN_ID": job.run_id,
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
         }
@@ -203,7 +191,7 @@ class NodeAgent:
         if former is None or self._respawns <= 0 or self._over.is_set() or self._places.get(former.place) != lost:
             return
         self._respawns -= 1
-        worker = f"{self._script.prefix or self._script.node}-r{self._script.respawns - self._respawns}"
+        worker = f"{self._script.prefix}-r{self._script.respawns - self._respawns}"
         # A fresh interpreter: this process has threads by now and must not fork.
         self._start(worker, None, former.place, fresh=True)
         self._say(f"{worker} starts as a spare in place of {lost}; {self._respawns} more may follow")
@@ -227,7 +215,7 @@ class NodeAgent:
 
     def _connect(self) -> None:
         """Introduce this host. Raises OSError if the coordinator stays away."""
-        deadline = time.monotonic() + self._script.limits.coordinator
+        deadline = time.monotonic() + self._script.job.limits.coordinator
         while True:
             try:
                 link = Link(dial(self._script.coordinator, self._script.secret.encode()))
@@ -236,7 +224,7 @@ class NodeAgent:
                 if time.monotonic() > deadline or self._coordinator.ended() is not None:
                     raise
                 time.sleep(0.05)
-        link.sock.settimeout(self._script.limits.heartbeat)  # answers to pings come more often
+        link.sock.settimeout(self._script.job.limits.heartbeat)  # answers to pings come more often
         workers = {process.worker: self._facts(process) for process in self._workers.values()}
         link.send({"type": "node", "node": self._script.node, "instance": self._instance, "workers": workers})
         self._heard = time.monotonic()
@@ -272,7 +260,7 @@ class NodeAgent:
         while not self._over.wait(PING_SECONDS):
             self._tell({"type": "ping"})
             link, silent = self._link, time.monotonic() - self._heard
-            if link is not None and silent > self._script.limits.heartbeat:
+            if link is not None and silent > self._script.job.limits.heartbeat:
                 self._heard = time.monotonic()
                 self._coordinator.kill()
                 link.close()  # the listening thread connects anew

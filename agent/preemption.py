@@ -13,12 +13,10 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent import control
-from agent.incidents import Incident
 from agent.job import Job
 from agent.reporting.incident import Preempted
 from agent.roster import Member
@@ -196,20 +194,8 @@ class Yields:
                 self._begin_leaving(member, found.by)
 
     def _begin_leaving(self, member: Member, by: str) -> None:
-        state, now = self._state, datetime.now(UTC)
+        state = self._state
         assert member.rank is not None
-        incident = Incident(
-            kind="planned",
-            signal="operator",
-            node=member.node,
-            rank=member.rank,
-            lost=member.worker,
-            started_at=now,
-            detected_at=now,
-            detail={"how": "pre-empted", "by": by},
-        )
         member.leaving, state.preempted_by = True, by
-        state.incidents[member.rank] = incident
-        state.remember(incident)
-        state.evidence.detected(incident)
+        state.open_incident("planned", "operator", member, member.rank, {"how": "pre-empted", "by": by})
         state.say(f"rank {member.rank} gives its place to run {by}")

@@ -41,8 +41,6 @@ class Recovery:
         self._roster, self._limits = state.roster, state.job.limits
         self._fruitless = 0
         self._last = (-1, -1)
-        self._asked = False
-        """Whether other runs were asked for places in this attempt."""
 
     async def run(self) -> None:
         """Raises Abandoned if the run cannot go on."""
@@ -54,7 +52,6 @@ class Recovery:
             state.epoch += 1
             faults.script.step = state.committed + 1
             state.disturbance = state.suspected = state.redo = None
-            self._asked = False
             try:
                 await self._attempt()
             except Disturbed as error:
@@ -167,6 +164,7 @@ class Recovery:
             state.samples = max(each.samples for each in active)
             for incident in state.incidents.values():
                 incident.quiesced(max(each.version for each in survivors), state.samples, state.usual_step())
+        asked = False  # other runs, for places
         while True:
             spares = self._matching_spares(active)
             try:
@@ -182,9 +180,9 @@ class Recovery:
                 shrinks = self._may_shrink(active)
                 if state.preempted_by is not None and not shrinks:
                     raise Abandoned(f"run {state.preempted_by} has a higher priority and took its place") from error
-                if state.preempted_by is None and not self._asked and await take_places(state, error.count):
+                if state.preempted_by is None and not asked and await take_places(state, error.count):
                     shrinks = False  # they will come
-                self._asked = True
+                asked = True
                 if not shrinks:
                     await self._wait_for_spares(error.count, len(spares))
                     continue
@@ -200,10 +198,12 @@ class Recovery:
         """Whether the run may go on without a lost rank: each rank that goes on holds everything."""
         state = self._state
         facts = active[0].facts if active else {}
-        whole = facts.get("strategy") == "ddp" and any(not each.leaving for each in active)
-        if state.job.without_spare == "shrink" and not whole:
+        if state.job.without_spare != "shrink":
+            return False
+        whole = facts.get("strategy") == "ddp"
+        if not whole:
             state.say("the model is sharded: the run cannot go on with fewer workers")
-        return state.job.without_spare == "shrink" and whole and state.equal
+        return whole and state.equal and any(not each.leaving for each in active)
 
     def _make_plan(self, survivors: list[Survivor], spares: list[str], *, shrink: bool = False) -> Plan:
         workers = self._state.job.workers
@@ -235,11 +235,7 @@ class Recovery:
             state.evidence.amended(incident)
         stops = state.job.without_spare == "stop"
         # A spare that is on its way, or was asked for this moment, is not "no spare".
-        if (
-            stops
-            and not await self._wait(lambda: bool(self._roster.coming()), ASKED_SECONDS)
-            and not self._roster.coming()
-        ):
+        if stops and not await self._wait(lambda: bool(self._roster.coming()), ASKED_SECONDS):
             raise Abandoned(
                 f"rank {ranks} was lost after step {state.committed} and no spare is free (--without-spare stop)"
             )
