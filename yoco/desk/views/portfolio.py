@@ -1,6 +1,5 @@
 """The portfolio with its queues, and one contract: terms, years, orders, credits."""
 
-import datetime
 import uuid
 
 from django.http import HttpRequest, HttpResponse
@@ -23,8 +22,6 @@ from yoco.desk.selectors import (
     unaccounted_running,
     years_closing,
 )
-
-DAY = datetime.timedelta(days=1)
 
 
 @require_GET
@@ -55,7 +52,6 @@ def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpRespons
     today = local_date(timezone.now(), contract.time_zone)
     context = {
         "contract": contract,
-        "last_day": contract.ends_on - DAY,
         "over": contract.ends_on <= today,
         "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
         "versions": terms_versions(list(contract.terms.all()), today=today),
