@@ -4,7 +4,6 @@ import datetime
 import re
 from decimal import Decimal
 from typing import Any
-from zoneinfo import available_timezones
 
 from babel.numbers import get_currency_precision
 from django import forms
@@ -18,6 +17,7 @@ from yoco.contracts.models import ExclusionReason, GuaranteeTerms
 from yoco.contracts.services import MOST_EXPIRY_MONTHS, TERMS_FIELDS
 from yoco.contracts.words import SHARES, TERMS_LABELS
 from yoco.core.money import CURRENCIES
+from yoco.core.zones import ZONE_CHOICES
 
 LARGEST_PART = 1_000_000  # of a share written as a fraction
 EARLIEST, LATEST = datetime.date(2000, 1, 1), datetime.date(2200, 12, 31)
@@ -141,7 +141,7 @@ class ContractForm(TermsForm):
     currency = forms.ChoiceField(label=_("Currency"), choices=[(code, code) for code in sorted(CURRENCIES)])
     time_zone = forms.ChoiceField(
         label=_("Time zone"),
-        choices=[(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        choices=ZONE_CHOICES,
         help_text=_("A contract year begins and ends at midnight there."),
     )
     starts_on = day_field(label=_("First day"))

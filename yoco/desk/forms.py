@@ -3,7 +3,6 @@
 import uuid
 from decimal import Decimal
 from typing import Any
-from zoneinfo import available_timezones
 
 from babel.numbers import get_currency_precision
 from django import forms
@@ -14,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from yoco.contracts.models import ExclusionReason, OrderKind
 from yoco.core.templatetags.formats import day, money
+from yoco.core.zones import ZONE_CHOICES
 from yoco.guarantee.imports import pairs_read
 from yoco.guarantee.uploads import MAX_BYTES
 from yoco.incidents.importers import SpecError
@@ -147,8 +147,7 @@ class UploadForm(forms.Form):
     time_zone = forms.ChoiceField(
         label=_("Time zone of the file"),
         required=False,
-        choices=[("", _("Every time has its own offset"))]
-        + [(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        choices=[("", _("Every time has its own offset")), *ZONE_CHOICES],
         help_text=_("Where the clock that wrote the times stood."),
     )
     fold = forms.TypedChoiceField(
