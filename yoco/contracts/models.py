@@ -46,6 +46,11 @@ class Contract(models.Model):
     def __str__(self) -> str:
         return self.number
 
+    @property
+    def last_day(self) -> datetime.date:
+        """The last day of the contract; `ends_on` is the first day after it."""
+        return self.ends_on - datetime.timedelta(days=1)
+
 
 class CreditBase(models.TextChoices):
     NEXT_ORDER = "next_order", _("The next renewal or expansion order")

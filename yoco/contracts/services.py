@@ -318,7 +318,7 @@ def contract_end_early(*, contract: Contract, ends_on: datetime.date, actor: Use
     if not first < ends_on < contract.ends_on:
         raise DomainError(
             _("The last day of a contract that ends early lies on %(first)s or later, and before %(last)s.")
-            % {"first": first.isoformat(), "last": (contract.ends_on - datetime.timedelta(days=1)).isoformat()},
+            % {"first": first.isoformat(), "last": contract.last_day.isoformat()},
             code="bad_end",
         )
     before, contract.ends_on = contract.ends_on, ends_on

@@ -2,11 +2,8 @@
 
 import datetime
 import re
-from decimal import Decimal
 from typing import Any
-from zoneinfo import available_timezones
 
-from babel.numbers import get_currency_precision
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.forms.models import fields_for_model
@@ -18,6 +15,8 @@ from yoco.contracts.models import ExclusionReason, GuaranteeTerms
 from yoco.contracts.services import MOST_EXPIRY_MONTHS, TERMS_FIELDS
 from yoco.contracts.words import SHARES, TERMS_LABELS
 from yoco.core.money import CURRENCIES
+from yoco.core.zones import ZONE_CHOICES
+from yoco.desk.forms import MoneyField
 
 LARGEST_PART = 1_000_000  # of a share written as a fraction
 EARLIEST, LATEST = datetime.date(2000, 1, 1), datetime.date(2200, 12, 31)
@@ -141,7 +140,7 @@ class ContractForm(TermsForm):
     currency = forms.ChoiceField(label=_("Currency"), choices=[(code, code) for code in sorted(CURRENCIES)])
     time_zone = forms.ChoiceField(
         label=_("Time zone"),
-        choices=[(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        choices=ZONE_CHOICES,
         help_text=_("A contract year begins and ends at midnight there."),
     )
     starts_on = day_field(label=_("First day"))
@@ -196,21 +195,12 @@ class FeesForm(forms.Form):
 
     def __init__(self, *args: Any, currency: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.digits = get_currency_precision(currency)
-        self.fields["amount"] = forms.DecimalField(
+        self.fields["amount"] = MoneyField(
+            currency=currency,
+            least_minor=0,
             label=_("Fees in %(currency)s") % {"currency": currency},
             max_digits=17,
-            decimal_places=self.digits,
-            min_value=0,
         )
-
-    def clean_amount(self) -> int:
-        amount: Decimal = self.cleaned_data["amount"]
-        return int(amount.scaleb(self.digits))
-
-    def major(self, minor: int) -> str:
-        """An amount in minor units as this form takes it."""
-        return str(Decimal(minor).scaleb(-self.digits))
 
 
 def day_after(last: datetime.date) -> datetime.date:

@@ -1,7 +1,5 @@
 """What is agreed with a customer, as people read it, so that a change can be shown before it is made."""
 
-import datetime
-
 from django.utils.translation import gettext as _
 
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
@@ -12,8 +10,6 @@ from yoco.credits.selectors import local_date
 
 # By a name that stays the same whatever changes: the label, and what it says.
 Facts = dict[str, tuple[str, str]]
-
-DAY = datetime.timedelta(days=1)
 
 
 def contract_facts(contract: Contract) -> Facts:
@@ -26,7 +22,7 @@ def contract_facts(contract: Contract) -> Facts:
         "currency": (_("Currency"), contract.currency),
         "time_zone": (_("Time zone"), contract.time_zone),
         "from": (_("First day"), day(contract.starts_on)),
-        "to": (_("Last day"), day(contract.ends_on - DAY)),
+        "to": (_("Last day"), day(contract.last_day)),
         "guarantee": (
             _("First guaranteed day"),
             day(contract.guarantee_from) if contract.guarantee_from else _("No guarantee"),

@@ -1,9 +1,7 @@
 """Forms of the desk."""
 
 import uuid
-from decimal import Decimal
 from typing import Any
-from zoneinfo import available_timezones
 
 from babel.numbers import get_currency_precision
 from django import forms
@@ -13,7 +11,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from yoco.contracts.models import ExclusionReason, OrderKind
+from yoco.core.money import Money
 from yoco.core.templatetags.formats import day, money
+from yoco.core.zones import ZONE_CHOICES
 from yoco.guarantee.imports import pairs_read
 from yoco.guarantee.uploads import MAX_BYTES
 from yoco.incidents.importers import SpecError
@@ -83,6 +83,21 @@ class ReasonForm(ConfirmForm):
     )
 
 
+class MoneyField(forms.DecimalField):
+    """An amount of one currency: entered in major units with its own number of digits, cleaned to minor units."""
+
+    def __init__(self, *, currency: str, least_minor: int, **kwargs: Any) -> None:
+        self.currency, self.digits = currency, get_currency_precision(currency)
+        least = Money(least_minor, currency).decimal
+        super().__init__(min_value=least, decimal_places=self.digits, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        return int(super().clean(value).scaleb(self.digits))
+
+    def prepare_value(self, value: Any) -> Any:
+        return str(Money(value, self.currency).decimal) if isinstance(value, int) else value
+
+
 class OrderForm(ConfirmForm):
     """A renewal or an expansion as agreed. `amount` is cleaned to minor units of the contract's currency."""
 
@@ -94,17 +109,12 @@ class OrderForm(ConfirmForm):
     def __init__(self, *args: Any, currency: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.currency = currency
-        self.digits = get_currency_precision(currency)
-        self.fields["amount"] = forms.DecimalField(
+        self.fields["amount"] = MoneyField(
+            currency=currency,
+            least_minor=1,
             label=_("Amount in %(currency)s") % {"currency": currency},
             max_digits=15,
-            decimal_places=self.digits,
-            min_value=Decimal(1).scaleb(-self.digits),
         )
-
-    def clean_amount(self) -> int:
-        amount: Decimal = self.cleaned_data["amount"]
-        return int(amount.scaleb(self.digits))
 
     @property
     def entered(self) -> list[tuple[Any, str]]:
@@ -147,8 +157,7 @@ class UploadForm(forms.Form):
     time_zone = forms.ChoiceField(
         label=_("Time zone of the file"),
         required=False,
-        choices=[("", _("Every time has its own offset"))]
-        + [(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        choices=[("", _("Every time has its own offset")), *ZONE_CHOICES],
         help_text=_("Where the clock that wrote the times stood."),
     )
     fold = forms.TypedChoiceField(

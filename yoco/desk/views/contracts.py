@@ -146,9 +146,6 @@ def year_fees(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) 
         ContractYear.objects.select_related("contract__organisation"), pk=year_id, contract_id=contract_id
     )
     actor = account_manager(request)
-    form = FeesForm(request.POST or None, currency=year.contract.currency)
-    if year.fees_minor is not None:
-        form.initial["amount"] = f"{form.major(year.fees_minor)}"
     return change_confirm(
         request,
         agreement=Agreement(
@@ -158,7 +155,7 @@ def year_fees(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) 
             done=_("The fees are recorded."),
         ),
         contract=year.contract,
-        form=form,
+        form=FeesForm(request.POST or None, currency=year.contract.currency, initial={"amount": year.fees_minor}),
         run=lambda said: (
             year_fees_record(year=year, fees_minor=said["amount"], actor=actor, reason=said["reason"]).contract
         ),

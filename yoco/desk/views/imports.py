@@ -8,10 +8,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from yoco.contracts.models import Contract
 from yoco.core.problem import DomainError
 from yoco.desk.access import account_manager, desk
 from yoco.desk.forms import UploadForm
+from yoco.desk.views.contracts import contract_in_url
 from yoco.guarantee.models import ImportFile
 from yoco.guarantee.uploads import (
     import_file_confirm,
@@ -34,7 +34,7 @@ def import_file_in_url(file_id: uuid.UUID) -> ImportFile:
 @desk
 def upload(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """Keeps a file and goes on to its preview; nothing is imported yet."""
-    contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
+    contract = contract_in_url(contract_id)
     form = UploadForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
         options = dict(form.cleaned_data)

@@ -8,13 +8,14 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods
 
-from yoco.contracts.models import Contract, Order
+from yoco.contracts.models import Order
 from yoco.core.money import Money
 from yoco.credits.selectors import order_payment
 from yoco.credits.services import credit_apply
 from yoco.desk.access import account_manager, desk, reauthenticated
 from yoco.desk.forms import OrderForm, ReasonForm
 from yoco.desk.views.confirming import PREVIEW_REASON, Step, step_confirm
+from yoco.desk.views.contracts import contract_in_url
 from yoco.guarantee.orders import order_cancel, order_record
 
 
@@ -28,8 +29,7 @@ def order_in_url(order_id: uuid.UUID) -> Order:
 @reauthenticated
 def order_new(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """Records a renewal or an expansion."""
-    contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
-    actor = account_manager(request)
+    contract, actor = contract_in_url(contract_id), account_manager(request)
     return step_confirm(
         request,
         contract=contract,

@@ -1,14 +1,13 @@
 """The portfolio with its queues, and one contract: terms, years, orders, credits."""
 
-import datetime
 import uuid
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.models import ContractYear
 from yoco.contracts.words import terms_versions
 from yoco.credits.models import CreditState
 from yoco.credits.selectors import credits_of_contract, local_date
@@ -23,8 +22,7 @@ from yoco.desk.selectors import (
     unaccounted_running,
     years_closing,
 )
-
-DAY = datetime.timedelta(days=1)
+from yoco.desk.views.contracts import contract_in_url
 
 
 @require_GET
@@ -51,11 +49,10 @@ def portfolio(request: HttpRequest) -> HttpResponse:
 @desk
 def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """Everything agreed with one customer under one contract."""
-    contract = get_object_or_404(Contract.objects.select_related("organisation"), pk=contract_id)
+    contract = contract_in_url(contract_id)
     today = local_date(timezone.now(), contract.time_zone)
     context = {
         "contract": contract,
-        "last_day": contract.ends_on - DAY,
         "over": contract.ends_on <= today,
         "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
         "versions": terms_versions(list(contract.terms.all()), today=today),

@@ -1,6 +1,5 @@
 """The analytics of a contract year: an overview, one page a topic, and the tables as files."""
 
-import datetime
 import uuid
 from typing import Any
 from urllib.parse import urlencode
@@ -69,7 +68,6 @@ def _context(year: ContractYear, years: list[ContractYear], topic: str) -> dict[
         "contract": year.contract,
         "year": year,
         "years": years_begun(years=years, at=timezone.now())[::-1],
-        "last_day": year.ends_on - datetime.timedelta(days=1),
         "synthetic": bool(years_synthetic(year_ids=[year.pk])),
         "topic": topic,
         "topics": TITLES.items(),

@@ -1,7 +1,5 @@
 """The first page after sign-in, and how a reader wants to read."""
 
-from zoneinfo import available_timezones
-
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -16,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from yoco.accounts.services import reader_update
+from yoco.core.zones import ZONE_CHOICES
 from yoco.portal.access import reader
 from yoco.portal.middleware import THEMES
 from yoco.portal.selectors import contracts_listed, year_current
@@ -66,7 +65,7 @@ class ReaderForm(forms.Form):
     language = forms.ChoiceField(label=gettext_lazy("Language"), choices=settings.LANGUAGES)
     time_zone = forms.ChoiceField(
         label=gettext_lazy("Time zone"),
-        choices=[(zone, zone) for zone in sorted(available_timezones()) if "/" in zone or zone == "UTC"],
+        choices=ZONE_CHOICES,
         help_text=gettext_lazy("Times on every page are shown in it. A contract year keeps the contract's own zone."),
     )
 

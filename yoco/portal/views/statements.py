@@ -1,6 +1,5 @@
 """A frozen statement: as a page, as PDF, and as the very bytes that its hash is of."""
 
-import datetime
 import json
 import uuid
 from typing import Any, TypeVar
@@ -48,7 +47,6 @@ def context_of(statement: Statement) -> dict[str, Any]:
         "section": "guarantee",
         "contract": year.contract,
         "year": year,
-        "last_day": year.ends_on - datetime.timedelta(days=1),
         "statement": statement,
         "terms": statement.terms,
         "report": report,

@@ -1,6 +1,5 @@
 """A contract year: its verdict, in words and in numbers, and everything the numbers open."""
 
-import datetime
 import uuid
 from decimal import Decimal
 
@@ -49,7 +48,6 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "contract": year.contract,
         "year": year,
         "years": years_begun(years=years, at=now)[::-1],
-        "last_day": year.ends_on - datetime.timedelta(days=1),
         "report": report,
         "terms": terms,
         "earlier_revisions": range(report.statement.revision - 1, 0, -1) if report.statement else [],
