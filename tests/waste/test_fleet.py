@@ -11,8 +11,8 @@ from yoco.waste.anchors import LLAMA_3_CAUSES, MTTF, rate_of
 from yoco.waste.badput import breakdown
 from yoco.waste.changes import changes, lemons
 from yoco.waste.ettr import checkpoint_interval_optimal, ettr_linear, ettr_renewal
+from yoco.waste.model import HOUR_MS
 from yoco.waste.rates import (
-    HOUR_MS,
     bootstrap_interval,
     dispersion,
     mttf_hours,
