@@ -218,4 +218,3 @@ MONTHLY_BILL = Scenario(
     queue_ms=0,
     restart_ms=20 * MINUTE_MS,
 )
-PRESETS = {"announcement": ANNOUNCEMENT, "monthly_bill": MONTHLY_BILL}
