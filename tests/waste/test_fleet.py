@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from yoco.waste.anchors import LLAMA_3_CAUSES, MTTF, rate_of
+from yoco.waste.anchors import MTTF, rate_of
 from yoco.waste.badput import breakdown
 from yoco.waste.changes import changes, lemons
 from yoco.waste.ettr import checkpoint_interval_optimal, ettr_linear, ettr_renewal
+from yoco.waste.model import HOUR_MS
 from yoco.waste.rates import (
-    HOUR_MS,
     bootstrap_interval,
     dispersion,
     mttf_hours,
@@ -25,13 +25,34 @@ from yoco.waste.spares import chance_enough, spares_for
 
 WEEK = 168 * HOUR_MS * 100  # a hundred nodes for a week
 MINUTES_A_DAY = 1440
+# Llama 3: unexpected interruptions in 54 days on 16,384 GPUs, by cause, from which its MTTF was computed.
+LLAMA_3_INTERRUPTIONS = {
+    "faulty_gpu": 148,
+    "hbm": 72,
+    "software": 54,
+    "switch_or_cable": 35,
+    "host_maintenance": 32,
+    "sram": 19,
+    "gpu_system_processor": 17,
+    "nic": 7,
+    "nccl_watchdog": 7,
+    "silent_corruption": 6,
+    "thermal": 6,
+    "ssd": 3,
+    "power_supply": 3,
+    "chassis": 2,
+    "io_board": 2,
+    "dependency": 2,
+    "cpu": 2,
+    "system_memory": 2,
+}
 
 
 def test_the_published_intervals_of_the_mttf() -> None:
     assert mttf_interval(0, 1000) == (pytest.approx(333.8, abs=0.05), inf)
     assert mttf_interval(5, 720) == (pytest.approx(61.7, abs=0.05), pytest.approx(443.5, abs=0.05))
     llama = next(anchor for anchor in MTTF if anchor.source == "Llama 3")
-    failures = sum(LLAMA_3_CAUSES.values())
+    failures = sum(LLAMA_3_INTERRUPTIONS.values())
     assert failures == 419
     assert 54 * 24 / failures == pytest.approx(llama.hours, abs=5e-4)
     assert mttf_interval(failures, 54 * 24) == pytest.approx(llama.interval, abs=5e-4)
@@ -167,12 +188,13 @@ def test_lemons_are_beyond_chance() -> None:
 @given(
     total=st.integers(0, 10**12),
     terms=st.dictionaries(
-        st.sampled_from(["recompute", "detection", "queue", "restart", "migration", "step_redo", "preempted"]),
+        st.sampled_from(
+            ["recompute", "detection", "queue", "restart", "migration", "step_redo", "fail_slow", "preempted"]
+        ),
         st.integers(0, 10**11),
     ),
-    save=st.integers(0, 10**10),
 )
-def test_a_breakdown_always_adds_up(total: int, terms: dict[str, int], save: int) -> None:
-    parts = breakdown(total=total, terms=terms, checkpoint_save=save)
+def test_a_breakdown_always_adds_up(total: int, terms: dict[str, int]) -> None:
+    parts = breakdown(total=total, terms=terms)
     assert parts.total + parts.excess == parts.productive + sum(parts.badput.values())
     assert min(parts.productive, parts.excess) == 0

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from yoco.core.templatetags.formats import number
 from yoco.waste.anchors import DEFAULT_RATE, RATES, rate_of
+from yoco.waste.model import MINUTE_MS
 from yoco.waste.rates import nodes_of
 from yoco.waste.scenario import (
     ANNOUNCEMENT,
@@ -56,6 +57,20 @@ class Preset:
     values: dict[str, Any]
 
 
+def _figures(scenario: Scenario) -> dict[str, Any]:
+    """What a published figure rests on, in the question's units."""
+    return {
+        "gpus": scenario.gpus,
+        "price": scenario.price,
+        "anchor": OWN,
+        "failures": scenario.failures_per_year,
+        "checkpoint_minutes": Decimal(scenario.checkpoint_interval_ms) / MINUTE_MS,
+        "detection_minutes": Decimal(scenario.detection_ms) / MINUTE_MS,
+        "queue_minutes": Decimal(scenario.queue_ms) / MINUTE_MS,
+        "restart_minutes": Decimal(scenario.restart_ms) / MINUTE_MS,
+    }
+
+
 PRESETS = {
     "announcement": Preset(
         gettext_lazy("Announcement: more than 6 million USD a year"),
@@ -64,13 +79,7 @@ PRESETS = {
             "interval of five hours), 2,048 GPUs at 2.50 USD, with a checkpoint restart. Together with the announced "
             "hundreds of thousands of GPU-hours it would take a price of at least 6.00 USD."
         ),
-        {
-            "gpus": ANNOUNCEMENT.gpus,
-            "price": ANNOUNCEMENT.price,
-            "anchor": OWN,
-            "failures": ANNOUNCEMENT.failures_per_year,
-            "checkpoint_minutes": Decimal(300),
-        },
+        _figures(ANNOUNCEMENT),
     ),
     "monthly_bill": Preset(
         gettext_lazy("Published bill: 307,524 USD a month"),
@@ -78,16 +87,7 @@ PRESETS = {
             "Holds for 1,024 GPUs at 3.00 USD, a failure each 7.9 hours, a checkpoint each 1.5 hours, 20 minutes to "
             "replace, restore and start, and months of 730 hours, with a checkpoint restart."
         ),
-        {
-            "gpus": MONTHLY_BILL.gpus,
-            "price": MONTHLY_BILL.price,
-            "anchor": OWN,
-            "failures": MONTHLY_BILL.failures_per_year,
-            "checkpoint_minutes": Decimal(90),
-            "detection_minutes": Decimal(0),
-            "queue_minutes": Decimal(0),
-            "restart_minutes": Decimal(20),
-        },
+        _figures(MONTHLY_BILL),
     ),
 }
 

@@ -46,28 +46,6 @@ MTTF = (
     MttfAnchor("Llama 3", 16_384, 3.093, "measured", (2.811, 3.412)),
 )
 
-# 54 days on 16,384 GPUs. The printed percentages do not add up; shares are computed from these counts.
-LLAMA_3_CAUSES = {
-    "faulty_gpu": 148,
-    "hbm": 72,
-    "software": 54,
-    "switch_or_cable": 35,
-    "host_maintenance": 32,
-    "sram": 19,
-    "gpu_system_processor": 17,
-    "nic": 7,
-    "nccl_watchdog": 7,
-    "silent_corruption": 6,
-    "thermal": 6,
-    "ssd": 3,
-    "power_supply": 3,
-    "chassis": 2,
-    "io_board": 2,
-    "dependency": 2,
-    "cpu": 2,
-    "system_memory": 2,
-}
-
 
 def rate_of(code: str) -> float:
     """The published rate with this code. Raises KeyError for an unknown one."""

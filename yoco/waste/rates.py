@@ -11,7 +11,9 @@ from math import inf
 import numpy as np
 from scipy.special import chdtrc, chdtri
 
-HOUR_MS = 3_600_000
+from yoco.waste.model import HOUR_MS
+
+GPUS_PER_NODE = 8  # where nobody says otherwise; published rates are of such nodes
 THOUSAND_NODE_DAYS_MS = 1000 * 24 * HOUR_MS
 MIN_WEEKS = 8  # with fewer, neither the test of dispersion nor the bootstrap says anything
 RESAMPLES = 2000

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from yoco.waste.model import HOUR_MS, MINUTE_MS, cost
-from yoco.waste.rates import nodes_of
+from yoco.waste.rates import GPUS_PER_NODE, nodes_of
 from yoco.waste.spares import chance_enough
 
 Strategy = Literal["checkpoint_restart", "shrinking_groups", "hot_spares", "live_migration"]
@@ -30,7 +30,7 @@ class Scenario:
     """One synchronous job that runs all year. Times in milliseconds, the share of failures migrated from 0 to 1."""
 
     gpus: int
-    gpus_per_node: int = 8
+    gpus_per_node: int = GPUS_PER_NODE
     price: Decimal
     failures_per_year: Decimal
     checkpoint_interval_ms: int = 60 * MINUTE_MS
@@ -218,4 +218,3 @@ MONTHLY_BILL = Scenario(
     queue_ms=0,
     restart_ms=20 * MINUTE_MS,
 )
-PRESETS = {"announcement": ANNOUNCEMENT, "monthly_bill": MONTHLY_BILL}

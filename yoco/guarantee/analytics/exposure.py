@@ -11,9 +11,7 @@ from django.db.models import Q
 
 from yoco.guarantee.analytics.scope import Scope, epoch_ms
 from yoco.incidents.models import AgentBoot, Run
-from yoco.waste.rates import nodes_of
-
-GPUS_PER_NODE = 8  # where a run does not say
+from yoco.waste.rates import GPUS_PER_NODE, nodes_of
 
 Span = tuple[int, int]
 

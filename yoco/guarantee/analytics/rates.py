@@ -15,7 +15,16 @@ from yoco.guarantee.analytics.scope import Scope, Week, epoch_ms, failures_of
 from yoco.guarantee.rules import DEFAULT_TERMS, Tally, failures_still_allowed
 from yoco.guarantee.tally import year_rules, years_tally
 from yoco.waste.changes import Change, changes
-from yoco.waste.rates import HOUR_MS, Rate, bootstrap_interval, mttf_hours, mttf_interval, nodes_of, rate_measured
+from yoco.waste.model import HOUR_MS
+from yoco.waste.rates import (
+    GPUS_PER_NODE,
+    Rate,
+    bootstrap_interval,
+    mttf_hours,
+    mttf_interval,
+    nodes_of,
+    rate_measured,
+)
 
 PROJECTED_SIZES = (1024, 4096, 16_384, 131_072)
 
@@ -87,7 +96,9 @@ def year_rates(scope: Scope, runs: list[Watched] | None = None) -> YearRates:
         rate=rate,
         changes=changes(counts, exposures),
         sizes=_sizes(list(known.values()), size_counts, scope, rate.method),
-        projected=[(gpus, mttf_hours(measured, nodes_of(gpus, 8))) for gpus in PROJECTED_SIZES] if measured else [],
+        projected=[(gpus, mttf_hours(measured, nodes_of(gpus, GPUS_PER_NODE))) for gpus in PROJECTED_SIZES]
+        if measured
+        else [],
         lives=[_life(run, run_counts.get(run.id, 0), first.get(run.id)) for run in runs],
         unwatched=unwatched,
         without_gpus=[run.name for run in runs if not run.nodes],

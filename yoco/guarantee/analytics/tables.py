@@ -19,7 +19,8 @@ from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.analytics.waste import TERMS, Benefit, Sums, YearWaste, priced
 from yoco.guarantee.models import Placement
 from yoco.waste.anchors import MTTF, RATES
-from yoco.waste.rates import HOUR_MS, node_rate
+from yoco.waste.model import HOUR_MS
+from yoco.waste.rates import node_rate
 
 DAY = datetime.timedelta(days=1)
 # No report tells of these. A zero would be a claim.

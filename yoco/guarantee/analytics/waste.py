@@ -16,11 +16,11 @@ from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.models import Placement
 from yoco.incidents.models import Run
 from yoco.waste.model import HOUR_MS
+from yoco.waste.rates import GPUS_PER_NODE
 
 TERMS = ("detection", "queue", "restart", "recompute", "migration", "step_redo", "fail_slow", "preempted")
 SIDES = ("actual", "counterfactual")
 WORST = 20
-GPUS_PER_NODE = 8
 
 
 @dataclass(slots=True)

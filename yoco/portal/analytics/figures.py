@@ -1,10 +1,12 @@
 """Plotly figures as plain JSON. Colours are custom properties (`--accent`), which the page's script looks up, so that a
 chart follows the theme. Marks of different bases are separate series and never joined by a line."""
 
+from decimal import Decimal
 from textwrap import wrap
 from typing import Any
 
 from yoco.core.templatetags.formats import reader_locale
+from yoco.waste.model import HOUR_MS
 
 HEIGHT = 340
 LABEL_WIDTH = 18  # characters of a line, so that a phone has room for the bars beside their names
@@ -53,6 +55,11 @@ def bars(name: str, x: list[Any], y: list[Any], colour: str, **more: Any) -> Tra
 def label(name: str) -> str:
     """A name on several short lines. Plotly reads tags in labels, so those of a name lose their meaning."""
     return "<br>".join(wrap(name.replace("&", "&amp;").replace("<", "&lt;"), LABEL_WIDTH)) or name
+
+
+def hours(gpu_ms: int | None) -> float | None:
+    """GPU-hours to three decimals, as the tables print them."""
+    return None if gpu_ms is None else float((Decimal(gpu_ms) / HOUR_MS).quantize(Decimal("0.001")))
 
 
 def height_of(rows: int) -> int:

@@ -8,8 +8,7 @@ from yoco.guarantee.analytics.goodput import YearGoodput
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import PALETTE, Figure, figure, height_of, label, lying_bars, marks
-from yoco.portal.analytics.waste import _hours
+from yoco.portal.analytics.figures import PALETTE, Figure, figure, height_of, hours, label, lying_bars, marks
 from yoco.portal.analytics.words import code_word
 
 
@@ -104,7 +103,7 @@ def assumption_words(goodput: YearGoodput) -> str:
 def _classes(table: Table) -> Figure:
     rows = [row for row in table.records() if row["class"] != "productive"]
     labels = [code_word("class", row["class"]) for row in rows]
-    bar = lying_bars(_("GPU-hours"), labels, [_hours(row["gpu_ms"]) for row in rows], PALETTE[0])
+    bar = lying_bars(_("GPU-hours"), labels, [hours(row["gpu_ms"]) for row in rows], PALETTE[0])
     bar["marker"] = {"color": [PALETTE[index % len(PALETTE)] for index in range(len(rows))]}
     return figure(
         [bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"}, height=height_of(len(rows))

@@ -1,7 +1,5 @@
 """What failures cost in GPU-hours and money, and what migration was worth."""
 
-from decimal import Decimal
-
 from django.utils.translation import gettext as _
 
 from yoco.contracts.models import Contract
@@ -10,9 +8,8 @@ from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.guarantee.analytics.waste import Benefit, YearWaste, priced
 from yoco.portal.analytics.exhibits import Exhibit
-from yoco.portal.analytics.figures import Figure, bars, figure, height_of, label, lying_bars
+from yoco.portal.analytics.figures import Figure, bars, figure, height_of, hours, label, lying_bars
 from yoco.portal.analytics.words import code_word
-from yoco.waste.model import HOUR_MS
 
 SHOWN = 15
 
@@ -69,8 +66,8 @@ def money_text(gpu_ms: int, contract: Contract) -> str:
 def in_money(gpu_ms: int, benefit: Benefit) -> str:
     """GPU-hours, with what they cost where the contract has a price."""
     money = money_text(gpu_ms, benefit.contract)
-    hours = _("%(hours)s GPU-hours") % {"hours": gpu_hours(gpu_ms)}
-    return f"{hours} ({money})" if money else hours
+    words = _("%(hours)s GPU-hours") % {"hours": gpu_hours(gpu_ms)}
+    return f"{words} ({money})" if money else words
 
 
 def waste_words(waste: YearWaste, benefit: Benefit) -> str:
@@ -123,10 +120,6 @@ def benefit_note(benefit: Benefit) -> str:
     return " ".join(notes)
 
 
-def _hours(gpu_ms: int | None) -> float | None:
-    return None if gpu_ms is None else float((Decimal(gpu_ms) / HOUR_MS).quantize(Decimal("0.001")))
-
-
 def _terms(table: Table) -> Figure:
     rows = table.records()
     labels = [code_word("term", row["term"]) for row in rows]
@@ -138,7 +131,7 @@ def _terms(table: Table) -> Figure:
     )
     return figure(
         [
-            lying_bars(name, labels, [_hours(row[column]) for row in rows], colour, offsetgroup=group)
+            lying_bars(name, labels, [hours(row[column]) for row in rows], colour, offsetgroup=group)
             for column, name, colour, group in series
         ],
         x={"title": {"text": _("GPU-hours")}},
@@ -152,7 +145,7 @@ def _benefit(table: Table) -> Figure:
     rows = [row for row in table.records() if row["gpu_ms"] is not None]
     colours = ["--good-fill" if row["gpu_ms"] >= 0 else "--bad-fill" for row in rows]
     labels = [code_word("line", row["line"]) for row in rows]
-    bar = lying_bars(_("GPU-hours"), labels, [_hours(row["gpu_ms"]) for row in rows], "--good-fill")
+    bar = lying_bars(_("GPU-hours"), labels, [hours(row["gpu_ms"]) for row in rows], "--good-fill")
     bar["marker"] = {"color": colours}
     return figure(
         [bar], x={"title": {"text": _("GPU-hours")}}, y={"autorange": "reversed"}, height=height_of(len(rows))
@@ -164,8 +157,8 @@ def _wasted_and_saved(table: Table, key: str) -> Figure:
     names = [label(str(row[key])) for row in rows]
     return figure(
         [
-            bars(_("Wasted"), names, [_hours(row["wasted_gpu_ms"]) for row in rows], "--bad-fill"),
-            bars(_("Saved"), names, [_hours(row["saved_gpu_ms"]) for row in rows], "--good-fill"),
+            bars(_("Wasted"), names, [hours(row["wasted_gpu_ms"]) for row in rows], "--bad-fill"),
+            bars(_("Saved"), names, [hours(row["saved_gpu_ms"]) for row in rows], "--good-fill"),
         ],
         x={"type": "category"},
         y={"title": {"text": _("GPU-hours")}},
