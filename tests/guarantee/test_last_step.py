@@ -111,6 +111,15 @@ def test_an_end_that_its_own_boot_takes_back_proves_nothing(agent: AgentClient, 
     assert rule() == "lost_progress"
 
 
+def test_the_end_of_one_boot_proves_nothing_while_another_goes_on(agent: AgentClient, world: World) -> None:  # noqa: F811
+    other = "0192f0a0-0000-7000-8000-000000000002"
+    agent.missing(heartbeat(boot_id=other, seq=0, step=1200, at=after(110)))
+    agent.missing(ended(seq=0))
+    agent.missing(heartbeat(boot_id=other, seq=0, step=1500, at=after(200)))
+    agent.reports(report(**LAST))
+    assert rule() == "lost_progress"
+
+
 def test_an_end_told_after_the_close_is_restated(agent: AgentClient, world: World) -> None:  # noqa: F811
     agent.reports(report(**LAST))
     years_close(as_of=CLOSED)

@@ -56,30 +56,39 @@ def _may_be_complete(incident: Incident) -> bool:
 
 
 def _runs_ended(incidents: Sequence[Incident]) -> dict[int, RunEnd]:
-    """By incident: the first end of its run, told in order, at or after its recovery."""
+    """By incident: the first end of its run, told in order, at or after its recovery.
+
+    A boot's end is no end of the run if another boot of it was heard before and after. A boot that began afterwards is
+    a later run under the same name.
+    """
     if not incidents:
         return {}
     runs = Run.objects.in_bulk({row.run_id for row in incidents})
-    ends: dict[tuple[uuid.UUID, str], list[RunEnd]] = {}
+    boots_of: dict[tuple[uuid.UUID, str], list[AgentBoot]] = {}
     boots = AgentBoot.objects.filter(
         contract__in={run.contract_id for run in runs.values()},
         run_id__in={run.run_id for run in runs.values()},
-        run_ended_at__isnull=False,
     )
-    for contract_id, run_id, at, step in boots.order_by("run_ended_at", "pk").values_list(
-        "contract_id", "run_id", "run_ended_at", "last_step"
-    ):
-        assert at is not None
-        ends.setdefault((contract_id, run_id), []).append(RunEnd(at, step))
+    for boot in boots.order_by("run_ended_at", "pk"):
+        boots_of.setdefault((boot.contract_id, boot.run_id), []).append(boot)
     found = {}
     for row in incidents:
         run = runs[row.run_id]
-        after = [
-            end for end in ends.get((run.contract_id, run.run_id), []) if row.resumed_at and end.at >= row.resumed_at
-        ]
+        mine = boots_of.get((run.contract_id, run.run_id), [])
+        ends = (_end(boot, mine) for boot in mine)
+        after = [end for end in ends if end is not None and row.resumed_at is not None and end.at >= row.resumed_at]
         if after:
             found[row.pk] = after[0]
     return found
+
+
+def _end(boot: AgentBoot, boots: Iterable[AgentBoot]) -> RunEnd | None:
+    """The end of the run that this boot told, unless another of its boots shows that it went on."""
+    at = boot.run_ended_at
+    if at is None:
+        return None
+    went_on = any(other.pk != boot.pk and other.first_seen_at <= at < other.last_seen_at for other in boots)
+    return None if went_on else RunEnd(at, boot.last_step)
 
 
 def terms_facts(terms: GuaranteeTerms) -> Terms:
