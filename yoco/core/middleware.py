@@ -1,0 +1,91 @@
+"""Who asks, and what a browser may do with the answer."""
+
+import ipaddress
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+View = Callable[[HttpRequest], HttpResponse]
+
+# Nothing here needs a sensor, a payment or another page's frame.
+PERMISSIONS = ", ".join(
+    f"{feature}=()"
+    for feature in (
+        "accelerometer",
+        "autoplay",
+        "bluetooth",
+        "browsing-topics",
+        "camera",
+        "display-capture",
+        "encrypted-media",
+        "geolocation",
+        "gyroscope",
+        "hid",
+        "idle-detection",
+        "local-fonts",
+        "magnetometer",
+        "microphone",
+        "midi",
+        "payment",
+        "screen-wake-lock",
+        "serial",
+        "usb",
+        "web-share",
+        "xr-spatial-tracking",
+    )
+)
+
+
+class ClientAddressMiddleware:
+    """REMOTE_ADDR is the client's address, also behind proxies: rate limits and the audit of sign-ins go by it.
+
+    Each proxy appends the address of who spoke to it to X-Forwarded-For, so behind `TRUSTED_PROXIES=n` the n-th from
+    the right is the first that the client cannot have written. Without that many the request did not come by the
+    proxies, and the address of the connection stands.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.TRUSTED_PROXIES:
+            told = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+            if len(told) >= settings.TRUSTED_PROXIES:
+                address = plain_address(told[-settings.TRUSTED_PROXIES])
+                if address:
+                    request.META["REMOTE_ADDR"] = address
+        # Nothing behind this reads a list that the client may have begun.
+        request.META.pop("HTTP_X_FORWARDED_FOR", None)
+        return self.get_response(request)
+
+
+def plain_address(text: str) -> str:
+    """An IP address without port and brackets, in its normal form; empty if it is none."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
+
+
+class HeadersMiddleware:
+    """What Django's own middleware does not say: no sensor, no embedding by other sites, and no copy in any cache.
+
+    Static files have a Cache-Control of their own; every other answer may be somebody's, so the default is to keep
+    none.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
