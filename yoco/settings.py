@@ -62,6 +62,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "yoco.core.middleware.ClientAddressMiddleware",
     "yoco.core.middleware.HeadersMiddleware",
+    "yoco.core.middleware.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -268,4 +269,5 @@ RATE_LIMITS = {
     "ingest": (env.float("INGEST_RATE", default=100.0), env.int("INGEST_BURST", default=1000)),
     "read": (env.float("READ_RATE", default=20.0), env.int("READ_BURST", default=200)),
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
+# The largest upload, with its form, has a little more than 10 MiB.
+MAX_BODY = DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024

@@ -145,7 +145,7 @@ def test_whatever_is_sent_is_answered_in_the_apis_own_words(agent: AgentClient) 
     # The mutations reach the doors' inside as well as their outside.
     assert statuses[200] > ROUNDS / 10, statuses
     assert statuses[422] > ROUNDS / 10, statuses
-    assert slowest < 3, f"{slowest:.1f} s for one small request"
+    assert slowest < 10, f"{slowest:.1f} s for one small request"
 
 
 def many(item: bytes, total: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:

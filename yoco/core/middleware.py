@@ -2,9 +2,12 @@
 
 import ipaddress
 from collections.abc import Callable
+from http import HTTPStatus
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from yoco.core.problem import problem_content
 
 View = Callable[[HttpRequest], HttpResponse]
 
@@ -71,6 +74,26 @@ def plain_address(text: str) -> str:
         return str(ipaddress.ip_address(text))
     except ValueError:
         return ""
+
+
+class BodyLimitMiddleware:
+    """Refuses a body that no page takes before any of it is read.
+
+    Without it a form's POST, also one of nobody signed in, is read to its end, and its files fill the disk.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if length.isdigit() and int(length) <= settings.MAX_BODY:
+            return self.get_response(request)
+        detail = f"A request may have {settings.MAX_BODY // 1024 // 1024} MiB."
+        if request.path.startswith("/api/"):
+            content = problem_content(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
+            return JsonResponse(content, status=content["status"], content_type="application/problem+json")
+        return HttpResponse(detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, content_type="text/plain")
 
 
 class HeadersMiddleware:

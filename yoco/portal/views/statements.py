@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from yoco.core.downloads import attachment
 from yoco.guarantee.labels import verdict_sentence
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
@@ -109,12 +110,10 @@ def export(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> 
     """Everything needed to recompute the year's share, as `tools/recompute.py` reads it."""
     year = year_in_url(request, contract_id, year_id)
     response = JsonResponse(year_export(year=year), json_dumps_params={"ensure_ascii": False, "indent": 1})
-    response["Content-Disposition"] = f'attachment; filename="{year.contract.number}-year-{year.number}-export.json"'
-    return response
+    return attachment(response, year.contract.number, "year", year.number, "export.json")
 
 
 def _named(response: R, statement: Statement, ending: str) -> R:
     year = statement.year
-    name = f"{year.contract.number}-year-{year.number}-revision-{statement.revision}.{ending}"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    revision = f"{statement.revision}.{ending}"
+    return attachment(response, year.contract.number, "year", year.number, "revision", revision)
