@@ -62,6 +62,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "yoco.core.middleware.ClientAddressMiddleware",
     "yoco.core.middleware.HeadersMiddleware",
+    "yoco.core.middleware.ApiOverHttpsMiddleware",
     "yoco.core.middleware.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
 
-from tests.people import user
+from tests.people import PASSWORD, user
 from tests.portal.scene import Scene
 from tests.portal.test_access import PAGES
 from yoco.accounts.models import AgentKey, Membership, Role, Scope, User
@@ -108,13 +108,15 @@ def _patterns(
 
 @dataclass
 class Asker:
-    """Somebody with a browser or a key. `own` are their objects by the names of URL arguments."""
+    """Somebody with a browser or a key. `own` are their objects by the names of URL arguments; `confirmed`
+    ones have given their password again."""
 
     name: str
     person: User | None = None
     key: str = ""
     key_row: AgentKey | None = None
     own: dict[str, Any] = field(default_factory=dict)
+    confirmed: bool = False
     client: Client | None = None
 
     def ask(self, method: str, path: str, body: Any = None, *, json: bool = False) -> tuple[Any, list[str]]:
@@ -124,6 +126,8 @@ class Asker:
             client = self.client = Client(raise_request_exception=False)
             if self.person:
                 client.force_login(self.person)
+            if self.confirmed:
+                client.post("/accounts/reauthenticate/", {"password": PASSWORD})
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         extra = {} if method == "get" or (method == "post" and not json) else {"content_type": "application/json"}
         writes = Writes()

@@ -88,7 +88,7 @@ def test_a_viewer_writes_nothing(scene: Scene) -> None:
 
 def test_the_same_requests_do_write_for_those_who_may(scene: Scene) -> None:
     """Otherwise the two tests above would prove nothing."""
-    owner = Asker("owner", person=scene.world.owner)
+    owner = Asker("owner", person=scene.world.owner, confirmed=True)
     body = form_body(scene)
     silent = []
     for route in routes(scene):

@@ -263,6 +263,9 @@ def test_every_kind_of_answer_says_what_a_browser_may_do(web: httpx.Client, prod
 def test_http_is_sent_to_https_and_a_foreign_host_is_refused(web: httpx.Client) -> None:
     plain = web.get("/settings/", headers={"X-Forwarded-Proto": "http"})
     assert (plain.status_code, plain.headers["location"]) == (301, f"https://{HOST_NAME}/settings/")
+    machine = web.get("/api/v1/contracts", headers={"X-Forwarded-Proto": "http"})
+    assert (machine.status_code, machine.json()["type"]) == (403, "urn:yoco:problem:https_required")
+    assert machine.headers["content-type"] == "application/problem+json"
     for headers in ({"Host": "evil.example"}, {"Host": f"{HOST_NAME}@evil.example"}, {"Host": f"evil.{HOST_NAME}"}):
         assert web.get("/accounts/login/", headers=headers).status_code == 400
     forwarded = web.get("/accounts/login/", headers={"X-Forwarded-Host": "evil.example"})

@@ -76,6 +76,20 @@ def plain_address(text: str) -> str:
         return ""
 
 
+class ApiOverHttpsMiddleware:
+    """Refuses a machine that speaks HTTP where HTTPS is spoken. Redirected like a person, it would never be mended, and
+    send its key in the clear each time."""
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.HTTPS and request.path.startswith("/api/") and not request.is_secure():
+            detail = "The API is served over HTTPS only. The key of this request was readable on its way: revoke it."
+            return _problem(HTTPStatus.FORBIDDEN, detail, code="https_required")
+        return self.get_response(request)
+
+
 class BodyLimitMiddleware:
     """Refuses a body that no page takes before any of it is read.
 
@@ -91,8 +105,7 @@ class BodyLimitMiddleware:
             return self.get_response(request)
         detail = f"A request may have {settings.MAX_BODY // 1024 // 1024} MiB."
         if request.path.startswith("/api/"):
-            content = problem_content(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
-            return JsonResponse(content, status=content["status"], content_type="application/problem+json")
+            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
         return HttpResponse(detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, content_type="text/plain")
 
 
@@ -112,3 +125,8 @@ class HeadersMiddleware:
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         response.headers.setdefault("Cache-Control", "no-store, private")
         return response
+
+
+def _problem(status: HTTPStatus, detail: str, *, code: str) -> JsonResponse:
+    content = problem_content(status, detail, code=code)
+    return JsonResponse(content, status=status, content_type="application/problem+json")
