@@ -193,7 +193,6 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "yoco.api.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "yoco.core.problem.problem_response",
-    "UNAUTHENTICATED_USER": None,
     "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {

@@ -37,7 +37,7 @@ class Route:
 
     @property
     def objects(self) -> dict[str, Any]:
-        return {key: value for key, value in self.kwargs.items() if key == "pk" or key.endswith("_id")}
+        return {key: value for key, value in self.kwargs.items() if isinstance(value, uuid.UUID)}
 
     def with_own(self, own: dict[str, Any]) -> Iterator[str]:
         """The same address with one of its objects, and then another, replaced by the asker's own."""
@@ -57,13 +57,20 @@ def routes(scene: Scene) -> list[Route]:
         "api-credit-": scene.credit.pk,
     }
     # Where the page's classification names no real row, or one that cannot be written to.
-    instead = {
+    instead: dict[str, dict[str, Any]] = {
         "portal:member_change": {
             "membership_id": Membership.objects.get(user=scene.world.team_mate, revoked_at=None).pk
         },
         "portal:dispute": {"incident_id": scene.rolled_back.public_id},
     }
     dispute_raise(incident=scene.without_loss, text="Not so.", actor=scene.world.owner)  # to be withdrawn
+    if "portal:invitation_withdraw" in PAGES:
+        from yoco.accounts.invitations import invitation_create
+
+        open_one = invitation_create(
+            organisation=scene.world.organisation, email="new@example.com", role=Role.VIEWER, actor=scene.world.owner
+        )
+        instead["portal:invitation_withdraw"] = {"invitation_id": open_one.pk}
     found = []
     for name, pattern, api in _patterns(get_resolver().url_patterns):
         if name.endswith("None"):
@@ -160,9 +167,9 @@ def askers(scene: Scene) -> list[Asker]:
     AgentKey.objects.filter(pk=expired.pk).update(expires_at=past + datetime.timedelta(days=1))
     return [
         Asker("anonymous"),
-        Asker("signed in, no membership", person=user("nobody@example.com")),
-        Asker("member of another organisation", person=world.stranger, own=own),
-        Asker("revoked member", person=gone),
+        Asker("signed in, no membership", person=user("nobody@example.com"), confirmed=True),
+        Asker("member of another organisation", person=world.stranger, own=own, confirmed=True),
+        Asker("revoked member", person=gone, confirmed=True),
         Asker("read key of another organisation", key=foreign_read_text, key_row=foreign_read, own=own),
         Asker("ingest key of another contract", key=world.stranger_key_text, key_row=foreign_ingest, own=own),
         Asker("revoked key", key=revoked_text, key_row=revoked),
@@ -182,7 +189,7 @@ def form_body(scene: Scene) -> dict[str, Any]:
         "against": "placing",
         "note": "Because.",
         "reason": "Because.",
-        "email": "new@example.com",
+        "email": "newer@example.com",
         "key": str(uuid.uuid4()),
         "language": "en",
         "time_zone": "UTC",

@@ -73,7 +73,7 @@ def test_another_tenants_objects_do_not_exist_and_nothing_changes(scene: Scene) 
 def test_a_viewer_writes_nothing(scene: Scene) -> None:
     everything = routes(scene)
     methods = methods_of(scene, everything)
-    viewer = Asker("viewer", person=scene.world.viewer)
+    viewer = Asker("viewer", person=scene.world.viewer, confirmed=True)
     body = form_body(scene)
     found: list[str] = []
     before = rows_of_all_tables()
