@@ -71,6 +71,9 @@ def routes(scene: Scene) -> list[Route]:
             organisation=scene.world.organisation, email="new@example.com", role=Role.VIEWER, actor=scene.world.owner
         )
         instead["portal:invitation_withdraw"] = {"invitation_id": open_one.pk}
+    rotated, _ = agent_key_create(organisation=scene.world.organisation, scope=Scope.READ, name="to rotate", actor=None)
+    if "portal:key_rotate" in PAGES:
+        instead["portal:key_rotate"] = {"key_id": rotated.pk}
     found = []
     for name, pattern, api in _patterns(get_resolver().url_patterns):
         if name.endswith("None"):
@@ -184,7 +187,7 @@ def form_body(scene: Scene) -> dict[str, Any]:
         "name": "another",
         "scope": "read",
         "contract": scene.contract.pk,
-        "role": "none",
+        "role": "viewer",
         "text": "Not so.",
         "against": "placing",
         "note": "Because.",
@@ -193,6 +196,7 @@ def form_body(scene: Scene) -> dict[str, Any]:
         "key": str(uuid.uuid4()),
         "language": "en",
         "time_zone": "UTC",
+        "ends_at": "2027-11-21T10:30",
     }
 
 

@@ -17,7 +17,8 @@ class InstantField(IsoDateTimeField):
 
     def strptime(self, value: Any, format: str) -> datetime.datetime:
         try:
-            return super().strptime(value, format).astimezone(datetime.UTC)
+            parsed: datetime.datetime = super().strptime(value, format)
+            return parsed.astimezone(datetime.UTC)
         except OverflowError as error:
             raise ValueError from error
 

@@ -16,7 +16,7 @@ class CursorPages(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 500
 
-    def paginate_queryset(self, queryset: QuerySet[Any], request: Request, view: Any = None) -> list[Any] | None:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
         """Raises NotFound for a cursor that nobody was given, whatever it holds."""
         try:
             return super().paginate_queryset(queryset, request, view)

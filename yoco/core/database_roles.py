@@ -67,7 +67,7 @@ def grants(connection: BaseDatabaseWrapper, role: str) -> list[str]:
         cursor.execute(TABLES)
         for table, append_only in cursor.fetchall():
             name, to = sql.Identifier(table), sql.Identifier(role)
-            verbs = sql.SQL(", ").join(sql.SQL(verb) for verb in rights(table, append_only=append_only))  # type: ignore[arg-type]
+            verbs = sql.SQL(", ").join(sql.SQL(verb) for verb in rights(table, append_only=append_only))
             statements.append(sql.SQL("REVOKE ALL ON {} FROM {}, PUBLIC").format(name, to).as_string(None))
             statements.append(sql.SQL("GRANT {} ON {} TO {}").format(verbs, name, to).as_string(None))
     return statements
