@@ -102,6 +102,8 @@ def test_our_services_wait_for_the_migration_and_use_one_image():
     for name in ("web", "worker", "beat"):
         service = COMPOSE["services"][name]
         assert service["image"] == COMPOSE["services"]["migrate"]["image"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["depends_on"]["grants"] == {"condition": "service_completed_successfully"}
     assert COMPOSE["services"]["grants"]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
 

@@ -4,17 +4,19 @@ import base64
 import csv
 import io
 import json
+import time
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from tests.people import World
 from tests.portal.scene import NOW, Scene, report
 from tests.security.asking import Asker, routes
 from yoco.accounts.models import AgentKey, Membership, Role, Scope, User
 from yoco.accounts.services import agent_key_create, reader_update
+from yoco.api.errors import server_error
 from yoco.contracts.models import Contract, Order
 from yoco.core.downloads import attachment, cell
 from yoco.guarantee.models import ImportFile
@@ -214,6 +216,14 @@ def test_a_method_is_the_one_of_the_request_line(scene: Scene) -> None:
     assert client.generic("TRACE", path).status_code == 405
 
 
+def test_no_address_writes_a_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    request = RequestFactory().get("/api/v1/x%0aERROR%20all%20is%20lost%1b[31m")
+    assert "\n" in request.path
+    assert server_error(request).status_code == 500
+    (record,) = [one for one in caplog.records if "failed" in one.getMessage()]
+    assert record.getMessage().endswith("GET /api/v1/x%0AERROR%20all%20is%20lost%1B%5B31m")
+
+
 @pytest.mark.parametrize(
     "target",
     [
@@ -340,6 +350,18 @@ def test_each_question_of_a_list_by_itself(scene: Scene, question: str) -> None:
             answer = client.get(f"/api/v1/{path}", {question: value})
             assert answer.status_code in (200, 400, 404), (path, value)
             json.loads(answer.content)
+
+
+def test_the_schema_is_written_once(db: None) -> None:
+    """Anybody may ask for it, and writing it takes half a second."""
+    client = Client()
+    first = client.get("/api/v1/schema", {"version": "evil", "lang": "es"}).getvalue()
+    assert b"evil" not in first
+    began = time.perf_counter()
+    again = [client.get("/api/v1/schema", {"n": str(number)}) for number in range(20)]
+    assert time.perf_counter() - began < 2
+    assert {answer.getvalue() for answer in again} == {first}
+    assert client.get("/api/v1/schema", {"format": "json"}).json()["info"]["title"] == "YOCO API"
 
 
 # ── Bodies and files

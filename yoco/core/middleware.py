@@ -52,7 +52,7 @@ class ClientAddressMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if settings.TRUSTED_PROXIES:
+        if settings.TRUSTED_PROXIES > 0:
             told = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
             if len(told) >= settings.TRUSTED_PROXIES:
                 address = plain_address(told[-settings.TRUSTED_PROXIES])
