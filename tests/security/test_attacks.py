@@ -23,6 +23,7 @@ from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.services import reports_accept
 from yoco.incidents.models import Incident
+from yoco.portal.views import statements
 
 SCRIPT = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 FORMULA = '=HYPERLINK("https://evil.example","click")'
@@ -362,6 +363,18 @@ def test_the_schema_is_written_once(db: None) -> None:
     assert time.perf_counter() - began < 2
     assert {answer.getvalue() for answer in again} == {first}
     assert client.get("/api/v1/schema", {"format": "json"}).json()["info"]["title"] == "YOCO API"
+
+
+def test_one_person_cannot_keep_all_processors_busy_with_documents(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "statement_pdf", lambda context: b"%PDF-")  # only how often is asked here
+    path = f"/contracts/{scene.contract.pk}/years/{scene.closed_year.pk}/statements/1.pdf"
+    owner, viewer = signed_in(scene.world.owner), signed_in(scene.world.viewer)
+    answers = [owner.get(path) for _ in range(14)]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 4
+    assert int(answers[-1]["Retry-After"]) >= 1
+    assert viewer.get(path).status_code == 200
 
 
 # ── Bodies and files
