@@ -6,11 +6,23 @@ The variables are listed in docs/settings.md; `manage.py check --deploy` judges 
 from pathlib import Path
 
 import environ
-from csp.constants import NONCE, SELF
+from csp.constants import NONCE, NONE, SELF
 from django.utils.translation import gettext_lazy as _
+from environ.fileaware_mapping import FileAwareMapping
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class Environment(FileAwareMapping):
+    """NAME_FILE names a file that holds the value of NAME, as Docker's and Kubernetes' secrets do."""
+
+    def __getitem__(self, key: str) -> str:
+        value: str = super().__getitem__(key)
+        return value.removesuffix("\n")
+
+
 env = environ.Env()
+env.ENVIRON = Environment()
 
 DEBUG = env.bool("DEBUG", default=False)
 # The embedded default serves loopback only, so its key protects nothing beyond this machine; production must set
@@ -48,6 +60,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "yoco.core.middleware.ClientAddressMiddleware",
+    "yoco.core.middleware.HeadersMiddleware",
+    "yoco.core.middleware.ApiOverHttpsMiddleware",
+    "yoco.core.middleware.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -177,7 +193,6 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "yoco.api.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "yoco.core.problem.problem_response",
-    "UNAUTHENTICATED_USER": None,
     "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {
@@ -209,29 +224,41 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
+# ── Security: what a browser is told, and whom we believe. docs/security.md has the reasons.
+HTTPS = env.bool("HTTPS", default=False)
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
         "style-src": [SELF, NONCE],
         "img-src": [SELF, "data:"],
-        "object-src": ["'none'"],
-        "base-uri": ["'none'"],
+        "object-src": [NONE],
+        "frame-src": [NONE],
+        "base-uri": [NONE],
         "form-action": [SELF],
-        "frame-ancestors": ["'none'"],
+        "frame-ancestors": [NONE],
+        "upgrade-insecure-requests": HTTPS,
     }
 }
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-SESSION_COOKIE_HTTPONLY = True
-HTTPS = env.bool("HTTPS", default=False)
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+# A browser takes a cookie of this prefix only over HTTPS, for this very host and for every path of it.
+COOKIE_PREFIX = "__Host-" if HTTPS else ""
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME, LANGUAGE_COOKIE_NAME, THEME_COOKIE_NAME = (
+    f"{COOKIE_PREFIX}{name}" for name in ("sessionid", "csrftoken", "language", "theme")
+)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = LANGUAGE_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"  # links in e-mails open signed in
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 if env.bool("TRUST_FORWARDED_PROTO", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# How many proxies stand before us, each of which appends to X-Forwarded-For (yoco.core.middleware).
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)
 
 # Ingest limits (design: 1 MiB as sent, 10 MiB inflated, 500 reports).
 INGEST_MAX_BODY = 1024 * 1024
@@ -242,4 +269,5 @@ RATE_LIMITS = {
     "ingest": (env.float("INGEST_RATE", default=100.0), env.int("INGEST_BURST", default=1000)),
     "read": (env.float("READ_RATE", default=20.0), env.int("READ_BURST", default=200)),
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
+# The largest upload, with its form, has a little more than 10 MiB.
+MAX_BODY = DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
 from yoco.core.ids import uuid7
@@ -45,7 +46,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         detail = "The database does not answer. Send the request again later; nothing is stored twice."
         return _problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
     request_id = str(uuid7())
-    log.error("Request %s failed: %s %s", request_id, request.method, request.path, exc_info=True)
+    log.error("Request %s failed: %s %s", request_id, request.method, escape_uri_path(request.path), exc_info=True)
     return _problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Something failed on our side; the fault is written down under this request's number. "

@@ -52,12 +52,16 @@ def preferences(request: HttpRequest) -> HttpResponse:
     if language in dict(settings.LANGUAGES):
         if request.user.is_authenticated:
             reader_update(user=reader(request), language=language)
-        response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=A_YEAR_S, samesite="Lax")
+        _remember(response, settings.LANGUAGE_COOKIE_NAME, language)
     if theme in THEMES:
-        response.set_cookie("theme", theme, max_age=A_YEAR_S, samesite="Lax")
+        _remember(response, settings.THEME_COOKIE_NAME, theme)
     elif theme:
-        response.delete_cookie("theme", samesite="Lax")
+        response.delete_cookie(settings.THEME_COOKIE_NAME, samesite="Lax")
     return response
+
+
+def _remember(response: HttpResponse, name: str, value: str) -> None:
+    response.set_cookie(name, value, max_age=A_YEAR_S, samesite="Lax", secure=settings.HTTPS, httponly=True)
 
 
 class ReaderForm(forms.Form):
