@@ -40,13 +40,13 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def too_many_requests(request: HttpRequest) -> HttpResponse:
     """429: beyond a limit on sign-in, on account pages or on invitations. The API's own limit answers by itself."""
-    headers = {"Retry-After": "300"}
-    if not _is_api(request):
-        page = render(request, "429.html", status=HTTPStatus.TOO_MANY_REQUESTS)
-        page.headers.update(headers)
-        return page
-    detail = "Too many requests. Send them again later; nothing was changed."
-    return _problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled", headers=headers)
+    if _is_api(request):
+        detail = "Too many requests. Send them again later; nothing was changed."
+        answer: HttpResponse = _problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled")
+    else:
+        answer = render(request, "429.html", status=HTTPStatus.TOO_MANY_REQUESTS)
+    answer["Retry-After"] = "300"
+    return answer
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
