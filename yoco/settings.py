@@ -88,6 +88,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "yoco.portal.middleware.theme",
+                "yoco.portal.middleware.sign_on",
             ],
         },
     }

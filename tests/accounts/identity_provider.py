@@ -143,7 +143,7 @@ class SAMLProvider:
         at, until = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (now, now + datetime.timedelta(minutes=5)))
         assertion = f"""<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="_a{secrets.token_hex(8)}"
             Version="2.0" IssueInstant="{at}"><saml:Issuer>{self.entity_id}</saml:Issuer>
-            <saml:Subject><saml:NameID Format="urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress">{email}</saml:NameID>
+            <saml:Subject><saml:NameID Format="{OneLogin_Saml2_Constants.NAMEID_EMAIL_ADDRESS}">{email}</saml:NameID>
             <saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:bearer"><saml:SubjectConfirmationData
             InResponseTo="{request_id}" NotOnOrAfter="{until}" Recipient="{consumer}"/></saml:SubjectConfirmation>
             </saml:Subject><saml:Conditions NotBefore="{at}" NotOnOrAfter="{until}"><saml:AudienceRestriction>
@@ -162,5 +162,6 @@ class SAMLProvider:
         response = f"""<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" ID="_r{secrets.token_hex(8)}"
             Version="2.0" IssueInstant="{at}" Destination="{consumer}" InResponseTo="{request_id}"><saml:Issuer
             xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion">{self.entity_id}</saml:Issuer><samlp:Status>
-            <samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:Success"/></samlp:Status>{signed}</samlp:Response>"""
+            <samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:Success"/></samlp:Status>
+            {signed}</samlp:Response>"""
         return base64.b64encode(response.encode()).decode()

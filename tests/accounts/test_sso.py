@@ -64,10 +64,18 @@ def signed_in(client: Client) -> bool:
     return "_auth_user_id" in client.session
 
 
-def test_the_sign_in_page_offers_the_provider(client: Client, db: None, acme: OpenIDProvider) -> None:
+def test_the_address_leads_to_the_provider_and_no_page_lists_customers(
+    client: Client, db: None, acme: OpenIDProvider
+) -> None:
+    start = reverse("portal:sign_on")
     page = client.get(reverse("account_login")).content.decode()
-    assert "Continue with Acme" in page
-    assert reverse("openid_connect_login", args=["acme"]) in page
+    assert start in page
+    assert "Acme" not in page + client.get(start).content.decode()
+    led = client.post(start, {"email": "nina@ACME.example", "next": "/settings/"})
+    assert led["Location"] == reverse("openid_connect_login", args=["acme"]) + "?next=%2Fsettings%2F"
+    away = client.post(start, {"email": "nina@acme.example", "next": "https://evil.example/"})
+    assert away["Location"] == reverse("openid_connect_login", args=["acme"])
+    assert "No sign-on is set up" in client.post(start, {"email": "x@else.example"}).content.decode()
 
 
 def test_a_person_with_an_account_keeps_it_and_its_password(client: Client, world: World, acme: OpenIDProvider) -> None:

@@ -105,6 +105,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:sessions": (nothing, SIGNED_IN),
     "portal:session_end": (lambda scene: [1], POST_ONLY),
     "portal:sessions_end_others": (nothing, POST_ONLY),
+    "portal:sign_on": (nothing, PUBLIC),
     "portal:first_run": (contract, OWN),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:year": (year, OWN),

@@ -14,6 +14,11 @@ from django.utils.translation import gettext_lazy as _
 from yoco.accounts.mail import language_of, mail_send
 from yoco.accounts.models import User
 
+WAYS = {
+    "reauthenticate": _("Use your password"),
+    "mfa_reauthenticate": _("Use the authenticator app or a recovery code"),
+    "mfa_reauthenticate:webauthn": _("Use a passkey or security key"),
+}
 UNKNOWN_ADDRESS = "0.0.0.0"  # noqa: S104 (behind a Unix socket without TRUSTED_PROXY_COUNT there is none)
 
 
@@ -35,6 +40,8 @@ class AccountAdapter(DefaultAccountAdapter):
     def get_reauthentication_methods(self, user: User | AnonymousUser) -> list[dict[str, Any]]:
         """As allauth's; who has neither password nor second factor is sent to set one up instead of a bare 403."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        for method in methods:
+            method["description"] = WAYS.get(method["id"], method["description"])
         if not methods and user.is_authenticated:
             methods.append({"id": "set_up", "description": _("Set up a second factor"), "url": reverse("mfa_index")})
         return methods

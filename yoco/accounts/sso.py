@@ -50,6 +50,9 @@ def sso_read(text: str) -> list[SSOProvider]:
             raise ImproperlyConfigured(f"SSO_PROVIDERS: {provider.id or '?'} lacks {', '.join(missing)}")
         if provider.role not in ("admin", "member", "viewer"):
             raise ImproperlyConfigured(f"SSO_PROVIDERS: {provider.id}: role is admin, member or viewer")
+    domains = [domain.lower() for provider in providers for domain in provider.domains]
+    if len(set(domains)) < len(domains):
+        raise ImproperlyConfigured("SSO_PROVIDERS: two providers name one domain")
     if len({provider.id for provider in providers}) < len(providers):
         raise ImproperlyConfigured("SSO_PROVIDERS: two providers have one id")
     return providers
@@ -78,6 +81,12 @@ def sso_for_allauth(providers: list[SSOProvider]) -> dict[str, Any]:
                 {**app, "client_id": provider.id, "settings": settings}
             )
     return found
+
+
+def provider_of(email: str, providers: list[SSOProvider]) -> SSOProvider | None:
+    """The provider that may speak for this address."""
+    domain = domain_of(email)
+    return next((each for each in providers if domain in {name.lower() for name in each.domains}), None)
 
 
 def domain_of(email: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone, translation
 
@@ -25,6 +26,11 @@ class ReaderMiddleware:
             request.LANGUAGE_CODE = translation.get_language()
         with timezone.override(ZoneInfo(user.time_zone)):
             return self.get_response(request)
+
+
+def sign_on(request: HttpRequest) -> dict[str, bool]:
+    """Context processor: whether any organisation signs its people in elsewhere."""
+    return {"has_sign_on": bool(settings.SSO_PROVIDERS)}
 
 
 def theme(request: HttpRequest) -> dict[str, str]:

@@ -13,6 +13,7 @@ from yoco.portal.views import (
     reviews,
     scenarios,
     sessions,
+    sign_on,
     start,
     statements,
     terms,
@@ -24,6 +25,7 @@ app_name = "portal"
 urlpatterns = [
     path("", start.home, name="home"),
     path("preferences/", start.preferences, name="preferences"),
+    path("sign-on/", sign_on.sign_on, name="sign_on"),
     path("scenarios/", scenarios.scenario, name="scenario"),
     path("settings/", start.settings_page, name="settings"),
     path("settings/sessions/", sessions.sessions, name="sessions"),

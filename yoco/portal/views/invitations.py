@@ -3,6 +3,7 @@
 from allauth.account.utils import perform_login
 from allauth.core.ratelimit import consume_or_429
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -16,7 +17,9 @@ from django.views.decorators.http import require_http_methods
 
 from yoco.accounts.invitations import invitation_by_token, invitation_take, invited_user_create
 from yoco.accounts.models import Invitation, User
+from yoco.accounts.sso import provider_of
 from yoco.core.problem import DomainError
+from yoco.portal.views.sign_on import login_address
 
 
 class JoinForm(forms.Form):
@@ -74,7 +77,15 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         except DomainError as error:
             messages.error(request, error.message)
             return redirect("portal:invitation", token)
-    context = {"invitation": found, "known": known, "mine": mine, "form": form}
+    provider = provider_of(found.email, settings.SSO_PROVIDERS)
+    context = {
+        "invitation": found,
+        "known": known,
+        "mine": mine,
+        "form": form,
+        "sign_on": provider,
+        "sign_on_address": provider and login_address(request, provider),
+    }
     return render(request, "portal/invitation.html", context)
 
 
