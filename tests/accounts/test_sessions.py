@@ -27,10 +27,11 @@ def opens(client: Client) -> bool:
     return client.get(SESSIONS).status_code == 200
 
 
-def test_one_session_ends_another(world: World) -> None:
+def test_one_session_ends_another(world: World, django_assert_max_num_queries) -> None:
     laptop, phone = signed_in(world.owner, FIREFOX, "192.0.2.7"), signed_in(world.owner, SAFARI, "198.51.100.9")
     stranger = signed_in(world.stranger, FIREFOX, "203.0.113.5")
-    page = laptop.get(SESSIONS).content.decode()
+    with django_assert_max_num_queries(12):
+        page = laptop.get(SESSIONS).content.decode()
     for text in ("Firefox on Linux", "192.0.2.7", "Safari on iPhone", "198.51.100.9"):
         assert text in page
     assert "203.0.113.5" not in page
