@@ -56,7 +56,7 @@ def test_the_printed_command_is_one_the_agent_takes(client: Client, world: World
     page = client.post(reverse("portal:key_create", args=[world.organisation.pk]), fields).content.decode()
     command = re.search(r"python -m agent (run.*?)</pre>", page, re.DOTALL)
     assert command is not None
-    parsed = cli._parser().parse_args(shlex.split(command[1]))
+    parsed = cli._parser().parse_args(shlex.split(command[1].replace("\\\n", " ")))
     assert (parsed.report_url, parsed.report_key_env) == ("https://yoco.example.com", "YOCO_AGENT_KEY")
     export = re.search(r"export YOCO_AGENT_KEY='(\S+?)'", page)
     assert export is not None
@@ -75,7 +75,9 @@ def test_a_member_without_a_contract_and_without_an_organisation(client: Client,
 
 
 @pytest.mark.parametrize("name", ["portal:settings", "mfa_index", "portal:home"])
-def test_personal_pages_take_few_queries(client: Client, world: World, django_assert_max_num_queries, name: str) -> None:
+def test_personal_pages_take_few_queries(
+    client: Client, world: World, django_assert_max_num_queries, name: str
+) -> None:
     client.force_login(world.owner)
     with django_assert_max_num_queries(12):
         assert client.get(reverse(name)).status_code == 200
