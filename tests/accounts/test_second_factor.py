@@ -18,6 +18,7 @@ from django.urls import reverse
 
 from tests.people import PASSWORD, World, sign_in_confirmed
 from yoco.accounts.models import User
+from yoco.core.models import AuditEntry
 
 
 def code_of(secret: str) -> str:
@@ -52,6 +53,7 @@ def test_the_password_alone_no_longer_opens_the_account(
         with django_capture_on_commit_callbacks(execute=True):
             secret = app_set_up(client, world.owner)
         assert [message.to for message in mail.outbox] == [[world.owner.email]]
+        assert AuditEntry.objects.filter(actor=world.owner, action="sign_in.totp_activated").count() == 1
         # A copy of the database does not give the secret away.
         assert secret not in str(list(Authenticator.objects.values("data")))
         assert password_given(client, world.owner) == reverse("mfa_authenticate")

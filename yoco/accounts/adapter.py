@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from yoco.accounts.mail import language_of, mail_send
 from yoco.accounts.models import User
+from yoco.core.audit import audit_record
 
 WAYS = {
     "reauthenticate": _("Use your password"),
@@ -33,6 +34,13 @@ class AccountAdapter(DefaultAccountAdapter):
         with translation.override(language) if language else nullcontext():
             message = self.render_mail(template_prefix, email, {"request": self.request, "email": email, **context})
         mail_send(message)
+
+    def send_notification_mail(
+        self, template_prefix: str, user: User, context: dict[str, Any] | None = None, email: str | None = None
+    ) -> None:
+        """Every change of how a person signs in passes here: it is mailed to them and stands in the audit log."""
+        audit_record(action=f"sign_in.{template_prefix.rpartition('/')[2]}", actor=user, subject=user)
+        super().send_notification_mail(template_prefix, user, context, email)
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return get_client_ip(request) or UNKNOWN_ADDRESS

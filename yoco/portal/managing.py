@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 from allauth.account.decorators import reauthentication_required
+from allauth.core.ratelimit import consume_or_429
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -42,6 +43,12 @@ def managed(request: HttpRequest, organisation_id: uuid.UUID, may: May = may_man
     if not may(request, found):
         raise PermissionDenied
     return found
+
+
+def beyond_limit(request: HttpRequest, *, action: str) -> HttpResponse | None:
+    """Counts one try against the limit of `action` in ACCOUNT_RATE_LIMITS; the 429 page once it is used up."""
+    answer: HttpResponse | None = consume_or_429(request, action=action)
+    return answer
 
 
 def confirmed(view: View, may: May = may_manage) -> View:

@@ -1,7 +1,6 @@
 """The page behind an invitation's link: with it, a new person makes an account and a known one joins."""
 
 from allauth.account.utils import perform_login
-from allauth.core.ratelimit import consume_or_429
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -19,6 +18,7 @@ from yoco.accounts.invitations import invitation_by_token, invitation_take, invi
 from yoco.accounts.models import Invitation, User
 from yoco.accounts.sso import provider_of
 from yoco.core.problem import DomainError
+from yoco.portal.managing import beyond_limit
 from yoco.portal.views.sign_on import login_address
 
 
@@ -54,7 +54,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     found = invitation_by_token(token)
     if found is None:
         return render(request, "portal/invitation_over.html", status=404)
-    if request.method == "POST" and (limited := consume_or_429(request, action="accept_invitation")):
+    if request.method == "POST" and (limited := beyond_limit(request, action="accept_invitation")):
         return limited
     known = User.objects.filter(email=found.email).exists()
     mine = isinstance(request.user, User) and request.user.email == found.email

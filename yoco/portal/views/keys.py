@@ -61,7 +61,7 @@ class KeyForm(forms.Form):
     def expires_at(self) -> datetime.datetime | None:
         """The first instant of the chosen day in the reader's zone."""
         day: datetime.date | None = self.cleaned_data["ends_on"]
-        return day and timezone.make_aware(datetime.datetime.combine(day, datetime.time.min))
+        return None if day is None else timezone.make_aware(datetime.datetime.combine(day, datetime.time.min))
 
 
 class RotateForm(forms.Form):

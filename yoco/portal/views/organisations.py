@@ -2,7 +2,6 @@
 
 import uuid
 
-from allauth.core.ratelimit import consume_or_429
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -23,7 +22,7 @@ from yoco.accounts.models import AgentKey, Invitation, Membership, Organisation,
 from yoco.accounts.services import member_revoke, member_role_set
 from yoco.core.problem import DomainError
 from yoco.portal.access import reader
-from yoco.portal.managing import confirmed, managed, may_invite, may_manage
+from yoco.portal.managing import beyond_limit, confirmed, managed, may_invite, may_manage
 
 
 class InvitationForm(forms.Form):
@@ -71,7 +70,7 @@ def organisation(request: HttpRequest, organisation_id: uuid.UUID) -> HttpRespon
 
 
 def _inviting(request: HttpRequest, found: Organisation) -> HttpResponse:
-    if limited := consume_or_429(request, action="invite"):
+    if limited := beyond_limit(request, action="invite"):
         return limited
     user = reader(request)
     form = InvitationForm(request.POST, owner_too=may_invite_owner(organisation=found, user=user))
