@@ -117,7 +117,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL", default="")
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    "default": {
+        "BACKEND": "yoco.core.cache.RedisOrLocalCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_timeout": 0.2, "socket_connect_timeout": 0.2},
+    }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
@@ -147,11 +151,13 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 # Accounts are made by invitation, by a claimed sign-on or by the operator; there is no open sign-up.
 ACCOUNT_ADAPTER = "yoco.accounts.adapter.AccountAdapter"
+# Also before the address or the password changes, and before a sign-on is connected.
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # a mailbox that is open beside the session proves nothing
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 # Beside allauth's own limits (failed sign-ins 5 in 5 minutes for an account and 10 a minute for an address, resets, …).
 ACCOUNT_RATE_LIMITS = {"invite": "30/h/user", "accept_invitation": "20/m/ip"}
-ALLAUTH_TRUSTED_PROXY_COUNT = env.int("TRUSTED_PROXY_COUNT", default=0)
 MFA_ADAPTER = "yoco.accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True

@@ -1,10 +1,13 @@
 """Guessing passwords meets a limit, and the answer helps in both languages."""
 
+import uuid
+
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from tests.people import PASSWORD, World
+from yoco.core.cache import RedisOrLocalCache
 
 LOGIN = "/accounts/login/"
 
@@ -63,3 +66,22 @@ def test_what_a_role_does_not_include_helps(client: Client, world: World) -> Non
             reverse("portal:key_create", args=[world.organisation.pk]), headers={"accept-language": language}
         )
         assert (answer.status_code, words in answer.content.decode()) == (403, True)
+
+
+def test_limits_hold_while_redis_is_away(client: Client, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = RedisOrLocalCache("redis://127.0.0.1:1", {"OPTIONS": {"socket_connect_timeout": 0.2}})
+    monkeypatch.setattr("allauth.core.internal.ratelimit.cache", away)
+    for _ in range(5):
+        assert guess(client, world.owner.email)[0] == 200
+    assert "Too many failed login attempts" in guess(client, world.owner.email, PASSWORD)[1]
+    assert guess(Client(REMOTE_ADDR="192.0.2.1"), world.team_mate.email, PASSWORD)[0] == 302
+
+
+@pytest.mark.redis
+def test_limits_are_shared_by_processes(redis_url: str) -> None:
+    one, other = (RedisOrLocalCache(redis_url, {}) for _ in range(2))
+    key = f"limit-{uuid.uuid4()}"
+    assert one.add(key, 1, 10)
+    assert (other.add(key, 2, 10), other.get(key)) == (False, 1)
+    assert other.delete(key)
+    assert one.get(key) is None

@@ -119,6 +119,30 @@ def test_a_new_secret_key_still_reads_what_the_old_one_wrote(client: Client, wor
         assert client.post(reverse("mfa_authenticate"), {"code": code_of(secret)}).status_code == 302
 
 
+def test_a_new_address_counts_once_it_is_confirmed(
+    client: Client, world: World, django_capture_on_commit_callbacks
+) -> None:
+    sign_in_confirmed(client, world.owner)
+    with django_capture_on_commit_callbacks(execute=True):
+        client.post(reverse("account_email"), {"email": "new@example.com", "action_add": ""})
+    assert mail.outbox[-1].to == ["new@example.com"]
+    world.owner.refresh_from_db()
+    assert world.owner.email == "olivia@example.com"
+    found = re.search(r"http://testserver(/\S+)", mail.outbox[-1].body)
+    assert found is not None
+    assert "new@example.com" in client.get(found[1]).content.decode()
+    client.post(found[1])
+    world.owner.refresh_from_db()
+    assert world.owner.email == "new@example.com"
+    assert client.login(email="new@example.com", password=PASSWORD)
+
+
+def test_a_new_address_asks_for_the_password_first(client: Client, world: World) -> None:
+    client.force_login(world.owner)
+    answer = client.post(reverse("account_email"), {"email": "new@example.com", "action_add": ""})
+    assert answer["Location"].startswith(reverse("account_reauthenticate"))
+
+
 def test_somebody_without_any_factor_is_sent_to_set_one_up(client: Client, world: World) -> None:
     world.owner.set_unusable_password()
     world.owner.save(update_fields=["password"])

@@ -20,7 +20,7 @@ WAYS = {
     "mfa_reauthenticate": _("Use the authenticator app or a recovery code"),
     "mfa_reauthenticate:webauthn": _("Use a passkey or security key"),
 }
-UNKNOWN_ADDRESS = "0.0.0.0"  # noqa: S104 (behind a Unix socket without TRUSTED_PROXY_COUNT there is none)
+UNKNOWN_ADDRESS = "0.0.0.0"  # noqa: S104 (behind a Unix socket without TRUSTED_PROXIES there is none)
 
 
 class AccountAdapter(DefaultAccountAdapter):

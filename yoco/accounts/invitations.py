@@ -7,7 +7,6 @@ import datetime
 import hashlib
 import secrets
 
-from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
@@ -106,8 +105,10 @@ def invitation_take(*, invitation: Invitation, user: User) -> Membership:
 def invited_user_create(*, invitation: Invitation, name: str, password: str, language: str) -> User:
     """A new account for the invited address, which the link has proven, and its membership. Raises as
     `invitation_take`."""
+    # Two clicks at once wait for each other here; the second finds the invitation accepted.
+    if invitations_open().select_for_update().filter(pk=invitation.pk).first() is None:
+        raise DomainError(_("This invitation is no longer open."), code="invitation_over")
     user = User.objects.create_user(invitation.email, password, name=name, language=language)
-    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
     audit_record(action="user.created", actor=user, subject=user, organisation_id=invitation.organisation_id)
     invitation_take(invitation=invitation, user=user)
     return user

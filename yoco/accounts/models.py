@@ -2,9 +2,10 @@
 
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
-from django.db import models
+from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -18,7 +19,11 @@ class UserQuery(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
-        user.save(using=self._db)
+        with transaction.atomic(using=self._db):
+            user.save(using=self._db)
+            # allauth keeps addresses beside the user. One that the operator or an invitation gave is a verified one.
+            address = apps.get_model("account", "EmailAddress")
+            address.objects.using(self._db).create(user=user, email=user.email, verified=True, primary=True)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":

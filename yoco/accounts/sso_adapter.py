@@ -3,7 +3,6 @@ organisation has claimed the domain. Everyone else gets a page that says what to
 
 from typing import Any
 
-from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
@@ -30,12 +29,7 @@ class SingleSignOnAdapter(DefaultSocialAccountAdapter):
     def authenticate_by_email(self, sociallogin: SocialLogin) -> tuple[User, str] | None:
         email = _own_address(sociallogin)
         user = User.objects.filter(email=email).first() if email else None
-        if user is None:
-            return None
-        # Addresses of accounts were given by the operator or proven by an invitation; without this row allauth would
-        # take the account for one that somebody made with another's address, and wipe its password.
-        EmailAddress.objects.get_or_create(user=user, email=email, defaults={"verified": True, "primary": True})
-        return user, email
+        return None if user is None else (user, email)
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         email = _own_address(sociallogin)
