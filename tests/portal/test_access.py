@@ -25,6 +25,7 @@ POST_ONLY = [405, 405, 405, 405, 405, 405]
 PUBLIC = [200, 200, 200, 200, 200, 200]
 ENTRANCE = [302, 302, 302, 302, 200, 302]  # whoever is signed in goes on to the start
 REDIRECT = [302, 302, 302, 302, 302, 302]
+SWITCHED_OFF = [403, 403, 403, 403, LOGIN, 403]
 NOT_SET_UP = [404, 404, 404, 404, LOGIN, 404]  # of a second factor that none of them has
 
 Arguments = Callable[[Scene], list[Any]]
@@ -163,9 +164,9 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "account_reset_password_from_key": (lambda scene: ["x", "y-z"], PUBLIC),
     "account_email_verification_sent": (nothing, PUBLIC),
     "account_confirm_email": (lambda scene: ["unknown"], PUBLIC),
-    # By-code flows are not switched on: they lead back to where one comes from.
-    "account_request_reauthentication_code": (nothing, REDIRECT),
-    "account_confirm_reauthentication_code": (nothing, REDIRECT),
+    # By-code flows are not switched on.
+    "account_request_reauthentication_code": (nothing, SWITCHED_OFF),
+    "account_confirm_reauthentication_code": (nothing, SWITCHED_OFF),
     "account_confirm_login_code": (nothing, REDIRECT),
     "mfa_index": (nothing, SIGNED_IN),
     "mfa_authenticate": (nothing, REDIRECT),  # only between password and second factor
