@@ -91,8 +91,9 @@ def test_a_passkey_signs_in_and_answers_for_a_key(page: Page, world: World, lang
     check(page)
     page.get_by_role("link", name=words["kept"]).click()
     check(page)
-    page.goto("/accounts/2fa/webauthn/")
-    check(page)
+    for path in ("webauthn/", "totp/activate/", "recovery-codes/generate/"):
+        page.goto(f"/accounts/2fa/{path}")
+        check(page)
     sign_out(page, language)
 
     page.get_by_role("button", name=words["use"]).click()
@@ -155,5 +156,7 @@ def test_an_invited_person_joins(page: Page, world: World, language: str, width:
     check(page)
     page.goto(found[0])
     check(page)  # no longer open
-    page.goto("/accounts/password/reset/")
-    check(page)
+    sign_out(page, language)
+    for path in ("/accounts/password/reset/", "/accounts/password/reset/key/x-y/", "/sign-on/"):
+        page.goto(path)
+        check(page)

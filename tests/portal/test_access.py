@@ -7,6 +7,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.portal.scene import Scene
+from yoco.accounts.invitations import invitation_create
+from yoco.accounts.models import Invitation, Role
 from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.uploads import import_file_keep
@@ -41,6 +43,14 @@ def organisation(scene: Scene) -> list[Any]:
 
 def key(scene: Scene) -> list[Any]:
     return [scene.world.organisation.pk, scene.world.key.pk]
+
+
+def invitation(scene: Scene) -> list[Any]:
+    world = scene.world
+    row = Invitation.objects.first() or invitation_create(
+        organisation=world.organisation, email="nina@example.com", role=Role.VIEWER, actor=world.owner
+    )
+    return [world.organisation.pk, row.pk]
 
 
 def contract(scene: Scene) -> list[Any]:
@@ -101,7 +111,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:key_rotate": (key, POST_ONLY),
     "portal:key_revoke": (key, POST_ONLY),
     "portal:invite": (organisation, POST_ONLY),
-    "portal:invitation_withdraw": (key, POST_ONLY),
+    "portal:invitation_withdraw": (invitation, POST_ONLY),
     "portal:invitation": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:sessions": (nothing, SIGNED_IN),
     "portal:session_end": (lambda scene: [1], POST_ONLY),

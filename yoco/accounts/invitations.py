@@ -132,7 +132,7 @@ def _record(invitation: Invitation, action: str, actor: User) -> None:
         actor=actor,
         subject=invitation,
         organisation_id=invitation.organisation_id,
-        data={"email": invitation.email, "role": invitation.role},
+        data={"role": invitation.role},  # the address stands in the invitation alone, where it can be erased
     )
 
 

@@ -3,11 +3,15 @@
 import base64
 
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from cryptography.fernet import Fernet, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.utils.encoding import force_bytes
+from django.utils.translation import gettext as _
+
+from yoco.accounts.models import User
 
 
 def _box(secret: str) -> Fernet:
@@ -26,6 +30,10 @@ class SecondFactorAdapter(DefaultMFAAdapter):
 
     def _boxes(self) -> MultiFernet:
         return MultiFernet([_box(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)])
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
+        count = Authenticator.objects.filter(user=user, type=type).count()
+        return _("Passkey %(number)d") % {"number": count + 1}
 
     def get_public_key_credential_rp_entity(self) -> dict[str, str]:
         return {**super().get_public_key_credential_rp_entity(), "name": "YOCO"}
