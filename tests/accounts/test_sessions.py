@@ -80,3 +80,12 @@ def test_a_server_without_an_address_of_its_clients_still_signs_in(world: World)
     page = client.get(SESSIONS).content.decode()
     assert "unknown address" in page
     assert "Unknown browser" in page
+
+
+def test_the_api_has_no_sessions(client: Client, world: World) -> None:
+    for key, status in (("yoco_ingest_unknown", 401), (world.key_text, 422)):
+        answer = client.post(
+            "/api/v1/reports", {}, content_type="application/json", headers={"authorization": f"Bearer {key}"}
+        )
+        assert answer.status_code == status
+    assert not UserSession.objects.exists()

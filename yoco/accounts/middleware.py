@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from yoco.accounts.models import User
 from yoco.accounts.sessions import sessions_forget_dead
 from yoco.core.problem import problem_content
 
@@ -38,7 +39,8 @@ class SessionNotesMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         key = request.session.session_key
         response = self.get_response(request)
-        if not request.user.is_authenticated:
+        # The API leaves a key here, or nobody at all.
+        if not isinstance(request.user, User):
             return response
         noted_at = request.session.get(NOTED_AT)
         # The key changes at sign-in and when the password does.
