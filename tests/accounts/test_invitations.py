@@ -55,6 +55,7 @@ def test_a_new_person_makes_an_account_and_is_a_member(client: Client, world: Wo
     assert join(client, link) == 302
     assert client.get(reverse("portal:organisation", args=[world.organisation.pk])).status_code == 200
     assert role_of(world, "nina@example.com") == Role.ADMIN
+    assert User.objects.get(email="nina@example.com").time_zone == "Europe/Madrid"  # of its contract
     client.logout()
     assert client.login(email="nina@example.com", password=NEW_PASSWORD)
     actions = set(AuditEntry.objects.filter(organisation_id=world.organisation.pk).values_list("action", flat=True))

@@ -102,13 +102,13 @@ def invitation_take(*, invitation: Invitation, user: User) -> Membership:
 
 
 @transaction.atomic
-def invited_user_create(*, invitation: Invitation, name: str, password: str, language: str) -> User:
+def invited_user_create(*, invitation: Invitation, name: str, password: str, language: str, time_zone: str) -> User:
     """A new account for the invited address, which the link has proven, and its membership. Raises as
     `invitation_take`."""
     # Two clicks at once wait for each other here; the second finds the invitation accepted.
     if invitations_open().select_for_update().filter(pk=invitation.pk).first() is None:
         raise DomainError(_("This invitation is no longer open."), code="invitation_over")
-    user = User.objects.create_user(invitation.email, password, name=name, language=language)
+    user = User.objects.create_user(invitation.email, password, name=name, language=language, time_zone=time_zone)
     audit_record(action="user.created", actor=user, subject=user, organisation_id=invitation.organisation_id)
     invitation_take(invitation=invitation, user=user)
     return user

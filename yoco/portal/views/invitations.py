@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods
 from yoco.accounts.invitations import invitation_by_token, invitation_take, invited_user_create
 from yoco.accounts.models import Invitation, User
 from yoco.accounts.sso import provider_of
+from yoco.contracts.models import Contract
 from yoco.core.problem import DomainError
 from yoco.portal.managing import beyond_limit
 from yoco.portal.views.sign_on import login_address
@@ -70,6 +71,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
                     name=form.cleaned_data["name"],
                     password=form.cleaned_data["password"],
                     language=get_language() or "",
+                    time_zone=_zone_of(found),
                 )
                 _welcome(request, found)
                 answer: HttpResponse = perform_login(request, user, redirect_url=reverse("portal:home"))
@@ -87,6 +89,12 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         "sign_on_address": provider and login_address(request, provider),
     }
     return render(request, "portal/invitation.html", context)
+
+
+def _zone_of(found: Invitation) -> str:
+    """Where the organisation's contract counts its days: nearer to its people than UTC until they choose."""
+    zones = Contract.objects.filter(organisation=found.organisation_id).order_by("number")
+    return zones.values_list("time_zone", flat=True).first() or "UTC"
 
 
 def _welcome(request: HttpRequest, found: Invitation) -> HttpResponse:
