@@ -89,6 +89,8 @@ class Coordinator:
             if self._state.finished:
                 return await self._repeat_last_word()
             if self._state.epoch:
+                self._state.say(f"a new coordinator takes over in epoch {self._state.epoch}")
+            if self._state.holders:
                 await self._take_over()
             else:
                 await self._start()
@@ -186,7 +188,6 @@ class Coordinator:
     async def _take_over(self) -> None:
         """An earlier coordinator of this run is gone. Whoever does not connect again in time is lost."""
         state = self._state
-        state.say(f"a new coordinator takes over in epoch {state.epoch}")
 
         def waited_for() -> list[str]:
             members = self._roster.members
