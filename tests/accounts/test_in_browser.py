@@ -88,6 +88,7 @@ def test_a_passkey_signs_in_and_answers_for_a_key(page: Page, world: World, lang
     check(page)
     page.get_by_label(words["alone"]).check()
     page.get_by_role("button", name=words["add_now"]).click()
+    expect(page.get_by_role("link", name=words["kept"])).to_be_visible()
     check(page)
     page.get_by_role("link", name=words["kept"]).click()
     check(page)
