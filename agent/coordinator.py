@@ -109,8 +109,9 @@ class Coordinator:
             server.close()
             await asyncio.to_thread(self._evidence.close)
             for node in self._roster.nodes.values():
-                node.tell({"type": "end"})
-            await asyncio.sleep(0)
+                node.tell({"type": "end", "holders": self._state.holders})
+            # Each closes its connection when it has heard. To close first could destroy the word on its way.
+            await self._roster.wait(lambda: not self._roster.nodes, LAST_WORD_SECONDS)
         return True
 
     async def _repeat_last_word(self) -> bool:
