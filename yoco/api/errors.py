@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
@@ -36,6 +37,17 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_api(request):
         return defaults.page_not_found(request, exception)
     return _problem(HTTPStatus.NOT_FOUND, NOTHING_HERE, code="not_found")
+
+
+def too_many_requests(request: HttpRequest) -> HttpResponse:
+    """429: beyond a limit on sign-in, on account pages or on invitations. The API's own limit answers by itself."""
+    if _is_api(request):
+        detail = "Too many requests. Send them again later; nothing was changed."
+        answer: HttpResponse = _problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled")
+    else:
+        answer = render(request, "429.html", status=HTTPStatus.TOO_MANY_REQUESTS)
+    answer["Retry-After"] = "300"
+    return answer
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

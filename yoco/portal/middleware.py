@@ -28,6 +28,11 @@ class ReaderMiddleware:
             return self.get_response(request)
 
 
+def sign_on(request: HttpRequest) -> dict[str, bool]:
+    """Context processor: whether any organisation signs its people in elsewhere."""
+    return {"has_sign_on": bool(settings.SSO_PROVIDERS)}
+
+
 def theme(request: HttpRequest) -> dict[str, str]:
     """Context processor: the theme that this browser chose; empty follows the system."""
     chosen = request.COOKIES.get(settings.THEME_COOKIE_NAME, "")
