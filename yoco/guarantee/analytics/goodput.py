@@ -7,6 +7,7 @@ from typing import Literal
 from django.db.models import Avg, Count, DurationField, ExpressionWrapper, F, Sum
 
 from yoco.guarantee.analytics.exposure import Watched
+from yoco.guarantee.analytics.paces import RunPace
 from yoco.guarantee.analytics.rates import YearRates
 from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.analytics.waste import RunWaste, Sums, term_sum
@@ -102,13 +103,17 @@ class RunGoodput:
 
 @dataclass(frozen=True, slots=True)
 class YearGoodput:
-    """`fleet` is the sum of the runs that were watched; `unwatched` runs have waste, but no time to compare it with."""
+    """`fleet` is the sum of the runs that were watched; `unwatched` runs have waste, but no time to compare it with.
+
+    `paced` runs have told their step times for long enough to say whether they went slowly.
+    """
 
     runs: list[RunGoodput]
     fleet: Breakdown
     assumptions: Assumptions
     unwatched: list[str]
     estimated: bool
+    paced: int
 
     def fleet_share(self, name: Literal["available", "renewal", "linear"]) -> float | None:
         """A share of the whole fleet: the runs' shares, weighted by their watched GPU-time; None without any."""
@@ -118,13 +123,24 @@ class YearGoodput:
 
 
 def year_goodput(
-    watched: list[Watched], waste: list[RunWaste], rates: YearRates, assumptions: Assumptions
+    watched: list[Watched],
+    waste: list[RunWaste],
+    rates: YearRates,
+    paces: list[RunPace],
+    assumptions: Assumptions,
 ) -> YearGoodput:
-    """The breakdown of each watched run; terms of incidents placed before terms were kept count as recovery."""
+    """The breakdown of each watched run; terms of incidents placed before terms were kept count as recovery.
+
+    Slowness is told by step times in hours that no incident touches, so none of it is in an incident's terms as well.
+    """
     by_run = {run.id: run.total for run in waste}
     failures = {life.run.id: life.failures for life in rates.lives}
+    slow = {pace.run.id: lost for pace in paces if (lost := pace.lost_gpu_ms) is not None}
     known = [run for run in watched if run.gpus]
-    runs = [_run(run, by_run.get(run.id, Sums()), failures.get(run.id, 0), assumptions) for run in known]
+    runs = [
+        _run(run, by_run.get(run.id, Sums()), failures.get(run.id, 0), slow.get(run.id, 0), assumptions)
+        for run in known
+    ]
     ids = {run.id for run in known}
     badput: dict[str, int] = {}
     for one in runs:
@@ -141,11 +157,13 @@ def year_goodput(
         assumptions=assumptions,
         unwatched=[run.name for run in waste if run.id not in ids],
         estimated=any(run.estimated.incidents for run in waste if run.id in ids),
+        paced=len(slow.keys() & ids),
     )
 
 
-def _run(run: Watched, sums: Sums, failures: int, given: Assumptions) -> RunGoodput:
+def _run(run: Watched, sums: Sums, failures: int, slow: int, given: Assumptions) -> RunGoodput:
     terms = {**sums.terms["actual"]}
+    terms["fail_slow"] += slow
     terms["detection"] += sums.unsplit("actual")
     split = breakdown(total=run.gpu_ms, terms=terms)
     standing = sum(terms[name] for name in STANDING)

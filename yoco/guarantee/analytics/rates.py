@@ -68,18 +68,21 @@ class YearRates:
 
 
 def year_rates(scope: Scope, runs: list[Watched] | None = None) -> YearRates:
-    """Counts failures by local day and run in the database; two queries, and two for the exposure."""
+    """Counts failures by local day and run in the database; one query, and two for the exposure."""
     runs = runs_watched(scope) if runs is None else runs
     known = {run.id: run for run in runs if run.nodes}
     failures = failures_of(scope.year)
-    by_day: list[Any] = list(failures.values("run_id", day=local_day(scope)).annotate(n=Count("pk")).order_by())
-    first = dict(failures.values_list("run_id").annotate(first=Min("started_at")).order_by())
+    by_day: list[Any] = list(
+        failures.values("run_id", day=local_day(scope)).annotate(n=Count("pk"), first=Min("started_at")).order_by()
+    )
+    first: dict[uuid.UUID, datetime.datetime] = {}
     counts = [0] * len(scope.weeks)
     size_counts: dict[int, list[int]] = {}
     run_counts: dict[uuid.UUID, int] = {}
     unwatched = 0
     for row in by_day:
         week, run = scope.week_of(row["day"]), known.get(row["run_id"])
+        first[row["run_id"]] = min(row["first"], first.get(row["run_id"], row["first"]))
         if run is None or not 0 <= week < len(counts):
             unwatched += row["n"]
             continue

@@ -10,12 +10,14 @@ from yoco.contracts.models import ContractYear
 from yoco.guarantee.analytics.exposure import Watched, runs_watched
 from yoco.guarantee.analytics.goodput import ASSUMED, YearGoodput, assumptions_of, year_goodput
 from yoco.guarantee.analytics.hurts import YearHurts, year_hurts
+from yoco.guarantee.analytics.paces import RunPace, run_paces
 from yoco.guarantee.analytics.rates import Forecast, YearRates, failure_days, year_forecast, year_rates
 from yoco.guarantee.analytics.scope import Scope, scope_of
 from yoco.guarantee.analytics.tables import (
     Table,
     forecast_table,
     goodput_tables,
+    pace_tables,
     rates_tables,
     recovery_tables,
     waste_tables,
@@ -46,6 +48,7 @@ class Analytics:
 
     scope: Scope
     watched: list[Watched] = field(default_factory=list)
+    paces: list[RunPace] = field(default_factory=list)
     rates: YearRates | None = None
     forecast: Forecast | None = None
     waste: YearWaste | None = None
@@ -71,16 +74,18 @@ def year_analytics(
     found = Analytics(scope)
     if asked - {"waste"}:
         found.watched = runs_watched(scope)
+    if asked & {"overview", "goodput", "recovery"}:
+        found.paces = run_paces(scope, found.watched)
     if asked & {"overview", "rates", "goodput"}:
         found.rates = year_rates(scope, found.watched)
     if asked & {"overview", "rates"}:
         found.forecast = year_forecast(scope, found.watched)
     if asked & {"overview", "waste", "goodput"}:
-        found.waste = year_waste(scope)
+        found.waste = year_waste(scope, {run.id: run.name for run in found.watched})
         found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes)
     if found.waste and found.rates and asked & {"overview", "goodput"}:
         assumed = assumptions_of(scope, write_ms=given.write_ms) if "goodput" in asked else ASSUMED
-        found.goodput = year_goodput(found.watched, found.waste.runs, found.rates, assumed)
+        found.goodput = year_goodput(found.watched, found.waste.runs, found.rates, found.paces, assumed)
     if "recovery" in asked:
         found.hurts = year_hurts(scope, found.watched)
     found.tables = {table.code: table for table in _tables(found, asked)}
@@ -103,3 +108,4 @@ def _tables(found: Analytics, asked: set[str]) -> Iterator[Table]:
         yield from goodput_tables(found.goodput)
     if found.hurts:
         yield from recovery_tables(found.hurts, scope=found.scope, days=failure_days(found.scope))
+        yield from pace_tables(found.paces, scope=found.scope)

@@ -1,6 +1,7 @@
 """Wasted GPU-time of a contract year: by term, by workload, by year of the contract, and what migration was worth."""
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -82,9 +83,9 @@ class YearWaste:
         return self.measured + self.estimated
 
 
-def year_waste(scope: Scope) -> YearWaste:
-    """Sums of every incident of the year by run, in one query."""
-    return YearWaste(*_by_run(Placement.objects.filter(year=scope.year)))
+def year_waste(scope: Scope, names: Mapping[uuid.UUID, str] | None = None) -> YearWaste:
+    """Sums of every incident of the year by run; one query, and one for the runs of which `names` has none."""
+    return YearWaste(*_by_run(Placement.objects.filter(year=scope.year), names or {}))
 
 
 def term_sum(side: str, term: str) -> Coalesce:
@@ -93,7 +94,7 @@ def term_sum(side: str, term: str) -> Coalesce:
     return Coalesce(Sum(Cast(value, BigIntegerField())), 0)
 
 
-def _by_run(placements: "QuerySet[Placement]") -> tuple[list[RunWaste], Sums, Sums]:
+def _by_run(placements: "QuerySet[Placement]", names: Mapping[uuid.UUID, str]) -> tuple[list[RunWaste], Sums, Sums]:
     sums = {f"{side}_{term}": term_sum(side, term) for side in SIDES for term in TERMS}
     rows: list[Any] = list(placements.values("run_id", "waste_estimated").annotate(**TOTALS, **sums).order_by())
     runs: dict[uuid.UUID, tuple[Sums, Sums]] = {}
@@ -101,10 +102,12 @@ def _by_run(placements: "QuerySet[Placement]") -> tuple[list[RunWaste], Sums, Su
         runs.setdefault(row["run_id"], (Sums(), Sums()))
         pair = runs[row["run_id"]]
         terms = {side: {term: int(row[f"{side}_{term}"]) for term in TERMS} for side in SIDES}
-        found = _sums(row, terms)
-        runs[row["run_id"]] = (pair[0], found) if row["waste_estimated"] else (found, pair[1])
-    names = {run.pk: str(run) for run in Run.objects.filter(pk__in=runs).only("name", "run_id")} if runs else {}
-    by_run = [RunWaste(pk, names[pk], *pair) for pk, pair in runs.items()]
+        sums_of = _sums(row, terms)
+        runs[row["run_id"]] = (pair[0], sums_of) if row["waste_estimated"] else (sums_of, pair[1])
+    unnamed = runs.keys() - names.keys()
+    found = Run.objects.filter(pk__in=unnamed).only("name", "run_id") if unnamed else []
+    named = {**names, **{run.pk: str(run) for run in found}}
+    by_run = [RunWaste(pk, named[pk], *pair) for pk, pair in runs.items()]
     by_run.sort(key=lambda run: (-run.total.actual, run.name, run.id))
     return by_run, sum((run.measured for run in by_run), Sums()), sum((run.estimated for run in by_run), Sums())
 

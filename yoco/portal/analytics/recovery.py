@@ -9,6 +9,7 @@ from yoco.core.templatetags.formats import duration, number
 from yoco.guarantee.analytics.hurts import YearHurts
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
+from yoco.portal.analytics import pace
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
 from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, lying_bars
 from yoco.portal.analytics.words import code_word
@@ -50,6 +51,14 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             calendar_words(tables["calendar"]),
             "",
             _calendar(tables["calendar"]),
+        ),
+        Exhibit(tables["slow"], _("Workloads that ran slowly"), pace.slow_words(found.paces), pace.slow_note(found)),
+        Exhibit(
+            tables["paces"],
+            _("Time of a step, day by day"),
+            pace.pace_words(found.paces),
+            pace.pace_note(),
+            pace.pace_figure(tables["paces"], tables["slow"]),
         ),
     ]
 
