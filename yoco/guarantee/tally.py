@@ -207,8 +207,8 @@ def information(counts: Tally, rules: Year, now: datetime.datetime) -> Informati
     chance = None
     start, end = rules.guaranteed_from, rules.guaranteed_until
     if n and start is not None and end is not None and start < now < end:
-        to_come = statistics.failures_to_come(n, milliseconds(start, now) or 0, milliseconds(now, end) or 0)
-        chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
+        so_far, to_come = milliseconds(start, now) or 0, milliseconds(now, end) or 0
+        chance = statistics.chance_of_ending_short(k, n, so_far, to_come, terms.threshold_num, terms.threshold_den)
     return Information(
         interval_method="wilson",
         interval_low=low,

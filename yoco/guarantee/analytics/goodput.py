@@ -64,7 +64,7 @@ def assumptions_of(scope: Scope, *, write_ms: int | None) -> Assumptions:
 
     A failure falls anywhere between two checkpoints, so the interval is twice the mean age of the last one.
     """
-    placed = Placement.objects.filter(year=scope.year)
+    placed = Placement.objects.filter(year__in=scope.years)
     age = ExpressionWrapper(F("started_at") - F("incident__last_checkpoint_at"), output_field=DurationField())
     ages = placed.filter(incident__last_checkpoint_at__lte=F("started_at")).aggregate(mean=Avg(age), n=Count("pk"))
     restarts = placed.filter(waste_estimated=False, waste_terms__actual__restart__gt=0).aggregate(

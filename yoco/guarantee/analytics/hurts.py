@@ -44,7 +44,7 @@ class YearHurts:
 def year_hurts(scope: Scope, watched: list[Watched]) -> YearHurts:
     """Four queries; percentiles of all incidents of the year, causes and repeat offenders of its failures."""
     placed = Placement.objects.filter(year=scope.year)
-    failures = failures_of(scope.year)
+    failures = failures_of(scope.years)
     rows: list[Any] = list(
         failures.values("incident__signal", "incident__xid")
         .annotate(n=Count("pk"), waste=Sum("waste_actual_ms"))

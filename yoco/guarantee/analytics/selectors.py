@@ -11,7 +11,14 @@ from yoco.guarantee.analytics.exposure import Watched, runs_watched
 from yoco.guarantee.analytics.goodput import ASSUMED, YearGoodput, assumptions_of, year_goodput
 from yoco.guarantee.analytics.hurts import YearHurts, year_hurts
 from yoco.guarantee.analytics.paces import RunPace, run_paces
-from yoco.guarantee.analytics.rates import Forecast, YearRates, failure_days, year_forecast, year_rates
+from yoco.guarantee.analytics.rates import (
+    Forecast,
+    YearRates,
+    failure_days,
+    failures_by_run,
+    year_forecast,
+    year_rates,
+)
 from yoco.guarantee.analytics.scope import Scope, scope_of
 from yoco.guarantee.analytics.tables import (
     Table,
@@ -77,11 +84,11 @@ def year_analytics(
     if asked & {"overview", "goodput", "recovery"}:
         found.paces = run_paces(scope, found.watched)
     if asked & {"overview", "rates", "goodput"}:
-        found.rates = year_rates(scope, found.watched)
+        found.rates = year_rates(scope, found.watched, failures_by_run(scope))
     if asked & {"overview", "rates"}:
         found.forecast = year_forecast(scope, found.watched)
     if asked & {"overview", "waste", "goodput"}:
-        found.waste = year_waste(scope, {run.id: run.name for run in found.watched})
+        found.waste = year_waste(scope, found.watched)
         found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes)
     if found.waste and found.rates and asked & {"overview", "goodput"}:
         assumed = assumptions_of(scope, write_ms=given.write_ms) if "goodput" in asked else ASSUMED

@@ -1,18 +1,19 @@
 """Wasted GPU-time of a contract year: by term, by workload, by year of the contract, and what migration was worth."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from babel.numbers import get_currency_precision
-from django.db.models import BigIntegerField, Count, QuerySet, Sum
+from django.db.models import BigIntegerField, Count, Sum
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from yoco.contracts.models import Contract
 from yoco.core.money import Money
+from yoco.guarantee.analytics.exposure import Watched
 from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.models import Placement
 from yoco.incidents.models import Run
@@ -61,6 +62,7 @@ class RunWaste:
     """A workload's waste, what was measured apart from what a default stood in for."""
 
     id: uuid.UUID
+    contract_id: uuid.UUID
     name: str
     measured: Sums
     estimated: Sums
@@ -83,33 +85,35 @@ class YearWaste:
         return self.measured + self.estimated
 
 
-def year_waste(scope: Scope, names: Mapping[uuid.UUID, str] | None = None) -> YearWaste:
-    """Sums of every incident of the year by run; one query, and one for the runs of which `names` has none."""
-    return YearWaste(*_by_run(Placement.objects.filter(year=scope.year), names or {}))
+def year_waste(scope: Scope, watched: Iterable[Watched] = ()) -> YearWaste:
+    """Sums of every incident of these years by run; one query, and one for the runs that are not among `watched`."""
+    sums = {f"{side}_{term}": term_sum(side, term) for side in SIDES for term in TERMS}
+    placements = Placement.objects.filter(year__in=scope.years)
+    rows: list[Any] = list(placements.values("run_id", "waste_estimated").annotate(**TOTALS, **sums).order_by())
+    pairs: dict[uuid.UUID, tuple[Sums, Sums]] = {}
+    for row in rows:
+        measured, estimated = pairs.setdefault(row["run_id"], (Sums(), Sums()))
+        terms = {side: {term: int(row[f"{side}_{term}"]) for term in TERMS} for side in SIDES}
+        sums_of = _sums(row, terms)
+        pairs[row["run_id"]] = (measured, sums_of) if row["waste_estimated"] else (sums_of, estimated)
+    known = {run.id: (run.contract_id, run.name) for run in watched}
+    if unknown := pairs.keys() - known.keys():
+        for run in Run.objects.filter(pk__in=unknown).only("contract_id", "name", "run_id"):
+            known[run.pk] = (run.contract_id, str(run))
+    return waste_of(RunWaste(pk, *known[pk], *pair) for pk, pair in pairs.items())
+
+
+def waste_of(runs: Iterable[RunWaste]) -> YearWaste:
+    """The sums of these runs."""
+    ordered = sorted(runs, key=lambda run: (-run.total.actual, run.name, run.id))
+    measured = sum((run.measured for run in ordered), Sums())
+    return YearWaste(ordered, measured, sum((run.estimated for run in ordered), Sums()))
 
 
 def term_sum(side: str, term: str) -> Coalesce:
     """One term of one side added up in the database; zero where no incident has it."""
     value = KeyTextTransform(term, KeyTransform(side, "waste_terms"))
     return Coalesce(Sum(Cast(value, BigIntegerField())), 0)
-
-
-def _by_run(placements: "QuerySet[Placement]", names: Mapping[uuid.UUID, str]) -> tuple[list[RunWaste], Sums, Sums]:
-    sums = {f"{side}_{term}": term_sum(side, term) for side in SIDES for term in TERMS}
-    rows: list[Any] = list(placements.values("run_id", "waste_estimated").annotate(**TOTALS, **sums).order_by())
-    runs: dict[uuid.UUID, tuple[Sums, Sums]] = {}
-    for row in rows:
-        runs.setdefault(row["run_id"], (Sums(), Sums()))
-        pair = runs[row["run_id"]]
-        terms = {side: {term: int(row[f"{side}_{term}"]) for term in TERMS} for side in SIDES}
-        sums_of = _sums(row, terms)
-        runs[row["run_id"]] = (pair[0], sums_of) if row["waste_estimated"] else (sums_of, pair[1])
-    unnamed = runs.keys() - names.keys()
-    found = Run.objects.filter(pk__in=unnamed).only("name", "run_id") if unnamed else []
-    named = {**names, **{run.pk: str(run) for run in found}}
-    by_run = [RunWaste(pk, named[pk], *pair) for pk, pair in runs.items()]
-    by_run.sort(key=lambda run: (-run.total.actual, run.name, run.id))
-    return by_run, sum((run.measured for run in by_run), Sums()), sum((run.estimated for run in by_run), Sums())
 
 
 TOTALS = {
