@@ -89,15 +89,16 @@ def chance_of_ending_short(
 ) -> float:
     """The probability that the year ends short. How many more failures follow is as uncertain as what becomes of them.
 
-    Their number is negative binomial: the rate has Jeffreys' prior Gamma(1/2, 0) updated by the failures so far. Beyond
-    65 possible numbers, 65 spread evenly over them stand for all.
+    Their number is negative binomial: the rate has Jeffreys' prior Gamma(1/2, 0) updated by the failures so far. Of
+    many possible numbers, 65 spread evenly over them stand for all, or nine where each takes long.
     """
     if remaining_ms <= 0 or elapsed_ms <= 0:
         return 1 - chance_of_meeting(resolved, counted, 0, threshold_num, threshold_den)
     shape, ratio = counted + 0.5, remaining_ms / elapsed_ms
     mean, spread = shape * ratio, sqrt(shape * ratio * (1 + ratio))
     low, high = max(0, int(mean - 8 * spread)), int(mean + 8 * spread) + 20
-    numbers = np.unique(np.linspace(low, high, min(high - low + 1, 65)).round())
+    points = min(high - low + 1, 65 if high < 10_000 else 9)
+    numbers = np.unique(np.linspace(low, high, points).round())
     logs = gammaln(numbers + shape) - gammaln(numbers + 1) + numbers * np.log(ratio / (1 + ratio))
     weights = np.exp(logs - logs.max())
     chances = [

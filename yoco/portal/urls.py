@@ -1,10 +1,11 @@
 """Routes of the customer's pages."""
 
-from django.urls import path
+from django.urls import path, re_path
 
 from yoco.portal.views import (
     analytics,
     credits,
+    fleets,
     incidents,
     organisations,
     reviews,
@@ -26,6 +27,14 @@ urlpatterns = [
     path("organisations/<uuid:organisation_id>/keys/new/", organisations.key_create, name="key_create"),
     path(
         "organisations/<uuid:organisation_id>/keys/<uuid:key_id>/revoke/", organisations.key_revoke, name="key_revoke"
+    ),
+    path("fleet/", fleets.of_all, name="fleet_all"),
+    re_path(r"^fleet/(?P<code>[a-z_]+)\.(?P<kind>csv|parquet)$", fleets.of_all_file, name="fleet_all_file"),
+    path("organisations/<uuid:organisation_id>/fleet/", fleets.of_organisation, name="fleet"),
+    re_path(
+        r"^organisations/(?P<organisation_id>[0-9a-f-]{36})/fleet/(?P<code>[a-z_]+)\.(?P<kind>csv|parquet)$",
+        fleets.of_organisation_file,
+        name="fleet_file",
     ),
     path(
         "organisations/<uuid:organisation_id>/members/<uuid:membership_id>/",

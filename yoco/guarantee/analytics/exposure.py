@@ -51,7 +51,7 @@ class Watched:
 
 def runs_watched(scope: Scope) -> list[Watched]:
     """The runs that an agent watched in these years, the largest GPU-time first. Two queries; no incident is read."""
-    windows = {year.contract_id: scope.window_ms(year) for year in scope.years}
+    windows = scope.windows_ms()
     first_start = min(year.starts_at for year in scope.years)
     boots = AgentBoot.objects.filter(
         contract__in=list(windows), last_seen_at__gt=first_start, first_seen_at__lt=scope.until

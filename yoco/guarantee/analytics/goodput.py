@@ -1,8 +1,9 @@
 """How much of the watched GPU-time moved training on: measured, and by the published formulas."""
 
+import uuid
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 from django.db.models import Avg, Count, DurationField, ExpressionWrapper, F, Sum
 
@@ -12,7 +13,7 @@ from yoco.guarantee.analytics.rates import YearRates
 from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.analytics.waste import RunWaste, Sums, term_sum
 from yoco.guarantee.models import Placement
-from yoco.waste.badput import Breakdown, breakdown
+from yoco.waste.badput import Breakdown, breakdown, breakdowns_sum
 from yoco.waste.ettr import checkpoint_interval_optimal, ettr_linear, ettr_renewal, survival
 from yoco.waste.model import HOUR_MS, Defaults
 from yoco.waste.rates import availability
@@ -59,26 +60,46 @@ ASSUMED = Assumptions(
 )
 
 
-def assumptions_of(scope: Scope, *, write_ms: int | None) -> Assumptions:
-    """What the year's incidents say of checkpoints and restarts, two queries.
+def assumptions_of(scope: Scope, *, write_ms: int | None) -> dict[uuid.UUID, Assumptions]:
+    """By contract, what its incidents say of checkpoints and restarts; two queries.
 
     A failure falls anywhere between two checkpoints, so the interval is twice the mean age of the last one.
     """
     placed = Placement.objects.filter(year__in=scope.years)
     age = ExpressionWrapper(F("started_at") - F("incident__last_checkpoint_at"), output_field=DurationField())
-    ages = placed.filter(incident__last_checkpoint_at__lte=F("started_at")).aggregate(mean=Avg(age), n=Count("pk"))
-    restarts = placed.filter(waste_estimated=False, waste_terms__actual__restart__gt=0).aggregate(
-        n=Count("pk"),
-        restart=term_sum("actual", "restart"),
-        queue=term_sum("actual", "queue"),
-        gpus=Sum("incident__gpus"),
+    known: list[Any] = list(
+        placed.filter(incident__last_checkpoint_at__lte=F("started_at"))
+        .values("year__contract")
+        .annotate(mean=Avg(age), n=Count("pk"))
+        .order_by()
     )
-    n, gpus = restarts["n"], restarts["gpus"] or 0
-    interval = 2 * round(ages["mean"].total_seconds() * 1000) if ages["mean"] else 0
+    restarts: list[Any] = list(
+        placed.filter(waste_estimated=False, waste_terms__actual__restart__gt=0)
+        .values("year__contract")
+        .annotate(
+            n=Count("pk"),
+            restart=term_sum("actual", "restart"),
+            queue=term_sum("actual", "queue"),
+            gpus=Sum("incident__gpus"),
+        )
+        .order_by()
+    )
+    ages = {row["year__contract"]: row for row in known}
+    measured = {row["year__contract"]: row for row in restarts}
+    return {
+        year.contract_id: _assumptions(ages.get(year.contract_id), measured.get(year.contract_id), write_ms)
+        for year in scope.years
+    }
+
+
+def _assumptions(age: Any, restart: Any, write_ms: int | None) -> Assumptions:
+    interval = 2 * round(age["mean"].total_seconds() * 1000) if age else 0
+    gpus = (restart["gpus"] or 0) if restart else 0
+    n = restart["n"] if gpus else 0
     return Assumptions(
-        Assumption("interval", interval or DEFAULTS.checkpoint_interval_ms, ages["n"] if interval else 0),
-        Assumption("restart", int(restarts["restart"] or 0) // gpus if gpus else DEFAULTS.restart_ms, n if gpus else 0),
-        Assumption("wait", int(restarts["queue"] or 0) // gpus if gpus else DEFAULTS.queue_ms, n if gpus else 0),
+        Assumption("interval", interval or DEFAULTS.checkpoint_interval_ms, age["n"] if interval else 0),
+        Assumption("restart", int(restart["restart"]) // gpus if gpus else DEFAULTS.restart_ms, n),
+        Assumption("wait", int(restart["queue"]) // gpus if gpus else DEFAULTS.queue_ms, n),
         Assumption("write", WRITE_MS if write_ms is None else write_ms, 0),
     )
 
@@ -142,18 +163,9 @@ def year_goodput(
         for run in known
     ]
     ids = {run.id for run in known}
-    badput: dict[str, int] = {}
-    for one in runs:
-        for name, value in one.breakdown.badput.items():
-            badput[name] = badput.get(name, 0) + value
     return YearGoodput(
         runs=runs,
-        fleet=Breakdown(
-            total=sum(one.breakdown.total for one in runs),
-            productive=sum(one.breakdown.productive for one in runs),
-            badput=badput or breakdown(total=0, terms={}).badput,
-            excess=sum(one.breakdown.excess for one in runs),
-        ),
+        fleet=breakdowns_sum(one.breakdown for one in runs),
         assumptions=assumptions,
         unwatched=[run.name for run in waste if run.id not in ids],
         estimated=any(run.estimated.incidents for run in waste if run.id in ids),

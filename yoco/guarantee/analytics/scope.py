@@ -1,6 +1,7 @@
 """The contract years that are looked at, up to now, and their weeks."""
 
 import datetime
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
@@ -35,7 +36,7 @@ class Week:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A contract year up to now, or one year each of several contracts, in weeks of one time zone.
+    """A contract year up to now, or the years of several contracts, in weeks of one time zone.
 
     `year` is the year of a page that shows one; of a fleet, the first.
     """
@@ -66,10 +67,15 @@ class Scope:
         """The index of the week that holds this local day; beyond the weeks where none does."""
         return (day - self.weeks[0].starts_on) // WEEK if self.weeks else -1
 
-    def window_ms(self, year: ContractYear) -> Span:
-        """When a year began, and when it ends or now."""
-        start = epoch_ms(year.starts_at)
-        return start, max(start, epoch_ms(min(self.now, year.ends_at)))
+    def windows_ms(self) -> dict[uuid.UUID, Span]:
+        """By contract, when the first of its years began, and when the last ends or now; years follow each other."""
+        found: dict[uuid.UUID, Span] = {}
+        for year in self.years:
+            start = epoch_ms(year.starts_at)
+            end = max(start, epoch_ms(min(self.now, year.ends_at)))
+            low, high = found.get(year.contract_id, (start, end))
+            found[year.contract_id] = (min(low, start), max(high, end))
+        return found
 
 
 def scope_of(*, year: ContractYear, now: datetime.datetime) -> Scope:
@@ -78,7 +84,7 @@ def scope_of(*, year: ContractYear, now: datetime.datetime) -> Scope:
 
 
 def fleet_scope(*, years: Sequence[ContractYear], now: datetime.datetime) -> Scope:
-    """One year each of several contracts, the weeks counted from the first one's start, in their zone or else UTC.
+    """Years of several contracts, the weeks counted from the first one's start, in their zone or else UTC.
 
     Raises ValueError without a year.
     """

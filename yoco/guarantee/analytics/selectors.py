@@ -91,7 +91,8 @@ def year_analytics(
         found.waste = year_waste(scope, found.watched)
         found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes)
     if found.waste and found.rates and asked & {"overview", "goodput"}:
-        assumed = assumptions_of(scope, write_ms=given.write_ms) if "goodput" in asked else ASSUMED
+        by_contract = assumptions_of(scope, write_ms=given.write_ms) if "goodput" in asked else {}
+        assumed = by_contract.get(year.contract_id, ASSUMED)
         found.goodput = year_goodput(found.watched, found.waste.runs, found.rates, found.paces, assumed)
     if "recovery" in asked:
         found.hurts = year_hurts(scope, found.watched)

@@ -130,15 +130,8 @@ WASTE_COLUMNS = (
 )
 
 
-def waste_tables(
-    waste: YearWaste,
-    *,
-    contract: Contract,
-    benefit: Benefit,
-    years: Iterable[tuple[int, Sums, Sums]] = (),
-    worst: Iterable[Placement] = (),
-) -> list[Table]:
-    """Terms, net benefit, workloads, the contract's years, and the incidents that cost most."""
+def terms_table(waste: YearWaste) -> Table:
+    """Waste by term on both sides, measured and estimated apart."""
     terms: list[tuple[Any, ...]] = []
     for term in (*TERMS, "unsplit"):
         row = [
@@ -150,6 +143,24 @@ def waste_tables(
             terms.append((term, None, None, None, None))
         elif term != "unsplit" or any(row):
             terms.append((term, *row))
+    columns = (
+        "wasted_measured_gpu_ms",
+        "wasted_estimated_gpu_ms",
+        "without_measured_gpu_ms",
+        "without_estimated_gpu_ms",
+    )
+    return Table("terms", ("term", *columns), terms)
+
+
+def waste_tables(
+    waste: YearWaste,
+    *,
+    contract: Contract,
+    benefit: Benefit,
+    years: Iterable[tuple[int, Sums, Sums]] = (),
+    worst: Iterable[Placement] = (),
+) -> list[Table]:
+    """Terms, net benefit, workloads, the contract's years, and the incidents that cost most."""
     lines = [
         ("avoided", benefit.avoided),
         ("pauses", -benefit.pauses),
@@ -161,17 +172,7 @@ def waste_tables(
         net.append(("fee", None, _amount(-benefit.fee)))
     net.append(("net", benefit.net, _amount(benefit.net_money)))
     return [
-        Table(
-            "terms",
-            (
-                "term",
-                "wasted_measured_gpu_ms",
-                "wasted_estimated_gpu_ms",
-                "without_measured_gpu_ms",
-                "without_estimated_gpu_ms",
-            ),
-            terms,
-        ),
+        terms_table(waste),
         Table("benefit", ("line", "gpu_ms", "money"), net),
         Table(
             "workloads",

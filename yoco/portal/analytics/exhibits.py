@@ -16,7 +16,7 @@ from yoco.portal.analytics.words import CODES, COLUMNS, code_word
 Text = str | Promise
 OPEN_ROWS = 14  # a longer table starts closed
 
-TEXT_COLUMNS = {*CODES, "run", "source", "name", "incident", "group", "xid", "year"}
+TEXT_COLUMNS = {*CODES, "run", "customer", "contract", "currency", "source", "name", "incident", "group", "xid", "year"}
 NOT_NUMERIC = ("_on", "_at", "estimated")
 
 

@@ -2,6 +2,8 @@
 
 import io
 
+from django.http import HttpResponse
+
 from yoco.guarantee.analytics.tables import Table
 
 CSV = "text/csv; charset=utf-8"
@@ -19,3 +21,11 @@ def table_file(table: Table, kind: str) -> tuple[bytes, str]:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue(), PARQUET
+
+
+def table_download(table: Table, kind: str, source: str) -> HttpResponse:
+    """The table as a file that is named after where it comes from."""
+    content, media_type = table_file(table, kind)
+    response = HttpResponse(content, content_type=media_type)
+    response["Content-Disposition"] = f'attachment; filename="{source}-{table.code}.{kind}"'
+    return response

@@ -34,14 +34,18 @@ def exhibits(found: Analytics) -> list[Exhibit]:
     enough = rates.rate.per_thousand_node_days is not None
     return [
         Exhibit(
-            tables["weekly"], _("Failures by week"), weekly_words(rates), changes_note(rates), _weekly(tables["weekly"])
+            tables["weekly"],
+            _("Failures by week"),
+            weekly_words(rates),
+            changes_note(rates),
+            weekly_figure(tables["weekly"]),
         ),
         Exhibit(
             tables["node_rates"],
             _("Failure rate of a node"),
             rate_words(rates),
             method_words(rates),
-            _node_rates(tables["node_rates"]) if enough else None,
+            node_rates_figure(tables["node_rates"]) if enough else None,
         ),
         Exhibit(
             tables["mttf"],
@@ -193,7 +197,8 @@ def forecast_words(forecast: Forecast) -> str:
     }
 
 
-def _weekly(table: Table) -> Figure | None:
+def weekly_figure(table: Table) -> Figure | None:
+    """Failures by week, changes marked."""
     rows = table.records()
     if not rows:
         return None
@@ -235,7 +240,8 @@ def _by_basis(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]
     return [(basis, [row for row in rows if row["basis"] == basis]) for basis in bases]
 
 
-def _node_rates(table: Table) -> Figure:
+def node_rates_figure(table: Table) -> Figure:
+    """The measured rate with its interval beside published ones."""
     traces = []
     for basis, rows in _by_basis(table.records()):
         colour, symbol = BASES[basis]

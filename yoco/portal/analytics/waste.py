@@ -26,7 +26,7 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             _("Wasted GPU-hours by term"),
             waste_words(waste, benefit),
             estimated_words(waste),
-            _terms(tables["terms"]) if some else None,
+            terms_figure(tables["terms"]) if some else None,
         ),
         Exhibit(
             tables["benefit"],
@@ -40,14 +40,14 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             _("By workload"),
             _("The workloads that wasted most come first."),
             _("Prevented is what preventive moves may have avoided; it is never part of saved."),
-            _wasted_and_saved(tables["workloads"], "run") if some else None,
+            wasted_and_saved(tables["workloads"], "run") if some else None,
         ),
         Exhibit(
             tables["fleet"],
             _("By contract year"),
             _("All workloads of the contract, year by year."),
             "",
-            _wasted_and_saved(tables["fleet"], "year") if tables["fleet"].rows else None,
+            wasted_and_saved(tables["fleet"], "year") if tables["fleet"].rows else None,
         ),
         Exhibit(
             tables["worst"],
@@ -120,7 +120,8 @@ def benefit_note(benefit: Benefit) -> str:
     return " ".join(notes)
 
 
-def _terms(table: Table) -> Figure:
+def terms_figure(table: Table) -> Figure:
+    """Terms with and without migration, what was estimated in another colour."""
     rows = table.records()
     labels = [code_word("term", row["term"]) for row in rows]
     series = (
@@ -152,7 +153,8 @@ def _benefit(table: Table) -> Figure:
     )
 
 
-def _wasted_and_saved(table: Table, key: str) -> Figure:
+def wasted_and_saved(table: Table, key: str) -> Figure:
+    """The first rows of a table, wasted beside saved."""
     rows = table.records()[:SHOWN]
     names = [label(str(row[key])) for row in rows]
     return figure(

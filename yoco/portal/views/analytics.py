@@ -17,7 +17,7 @@ from yoco.guarantee.analytics.selectors import TOPICS, Given, year_analytics
 from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import year_in_url, years_in_url
 from yoco.portal.analytics import goodput, rates, recovery, waste
-from yoco.portal.analytics.files import table_file
+from yoco.portal.analytics.files import table_download
 from yoco.portal.selectors import years_begun
 
 TITLES = {
@@ -116,6 +116,7 @@ def topic_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID,
         **_context(year, years, topic),
         "exhibits": exhibits,
         "has_figures": any(exhibit.figure for exhibit in exhibits),
+        "files_at": request.path,
         "form": form,
         "scenario_query": rates.scenario_query(found),
         "given_query": f"?{urlencode(asked)}" if asked else "",
@@ -151,8 +152,4 @@ def _download(
     table = year_analytics(year=year, topics=(topic,), given=given).tables.get(code)
     if table is None:
         raise Http404
-    content, media_type = table_file(table, kind)
-    response = HttpResponse(content, content_type=media_type)
-    name = f"{year.contract.number}-year-{year.number}-{code}.{kind}"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    return table_download(table, kind, f"{year.contract.number}-year-{year.number}")

@@ -37,7 +37,8 @@ def home(request: HttpRequest) -> HttpResponse:
         contract, year = contracts[0]
         if year is not None:
             return redirect("portal:year", contract.pk, year.pk)
-    return render(request, "portal/home.html", {"contracts": contracts})
+    organisations = dict.fromkeys(contract.organisation for contract, _year in contracts)
+    return render(request, "portal/home.html", {"contracts": contracts, "organisations": organisations})
 
 
 @require_POST
