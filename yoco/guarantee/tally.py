@@ -125,6 +125,13 @@ def years_synthetic(*, year_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
     return set(placed.order_by().values_list("year_id", flat=True).distinct())
 
 
+def years_size(*, year_ids: Iterable[uuid.UUID]) -> tuple[int, bool]:
+    """How many incidents lie in these years, and whether one was invented. One query, over the tally's index alone."""
+    placed = Placement.objects.filter(year__in=list(year_ids))
+    found = placed.aggregate(n=Count("lead"), synthetic=Count("lead", filter=Q(synthetic=True)))
+    return found["n"], found["synthetic"] > 0
+
+
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
     counted_outcomes = {"resolved", "not_resolved"}
     if terms.unaccounted == "not_resolved":

@@ -12,7 +12,7 @@ from yoco.core.money import Money
 from yoco.guarantee.analytics.exposure import runs_watched
 from yoco.guarantee.analytics.goodput import ASSUMED, YearGoodput, assumptions_of, year_goodput
 from yoco.guarantee.analytics.rates import YearRates, failures_by_run, year_rates
-from yoco.guarantee.analytics.scope import Scope, fleet_scope
+from yoco.guarantee.analytics.scope import Scope, Step, fleet_scope
 from yoco.guarantee.analytics.waste import Sums, YearWaste, waste_of, year_waste
 from yoco.waste.badput import breakdowns_sum
 from yoco.waste.model import HOUR_MS
@@ -52,18 +52,27 @@ class Fleet:
     goodput: YearGoodput
     currencies: list[CurrencySum]
 
+    @property
+    def incidents(self) -> int:
+        return self.waste.total.incidents
 
-def fleet_of(*, years: Sequence[ContractYear], now: datetime.datetime) -> Fleet:
-    """The fleet of these contract years, with `contract` and its organisation loaded; seven queries whatever their
-    number, one more if a run with incidents was never watched. Raises ValueError without a year.
+
+def fleet_of(*, years: Sequence[ContractYear], now: datetime.datetime, step: Step = lambda done, of: None) -> Fleet:
+    """The fleet of these contract years, with `contract` and its organisation loaded. Raises ValueError without a year.
+
+    Six queries whatever their number, one more if a run with incidents was never watched. `step` is told how far it is.
     """
     scope = fleet_scope(years=years, now=now)
     watched = runs_watched(scope)
     by_day = failures_by_run(scope)
+    step(1, 4)
     waste = year_waste(scope, watched)
+    step(2, 4)
     assumed = assumptions_of(scope, write_ms=None)
+    step(3, 4)
     # Whoever failed was placed, so every run that failed is among those with waste.
-    contract_of = {run.id: run.contract_id for run in (*watched, *waste.runs)}
+    contract_of = {run.id: run.contract_id for run in watched}
+    contract_of |= {run.id: run.contract_id for run in waste.runs}
     contracts = []
     for contract in {year.contract_id: year.contract for year in years}.values():
         mine = [run for run in watched if run.contract_id == contract.pk]
@@ -71,6 +80,7 @@ def fleet_of(*, years: Sequence[ContractYear], now: datetime.datetime) -> Fleet:
         rates = year_rates(scope, mine, [row for row in by_day if contract_of[row.run_id] == contract.pk])
         goodput = year_goodput(mine, lost.runs, rates, [], assumed[contract.pk])
         contracts.append(FleetContract(contract, lost, rates, goodput))
+    step(4, 4)
     contracts.sort(key=lambda one: (-one.waste.total.actual, one.contract.number))
     return Fleet(
         scope=scope,

@@ -2,7 +2,7 @@
 
 import datetime
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -16,6 +16,7 @@ from yoco.incidents.models import Kind
 
 WEEK = datetime.timedelta(days=7)
 Span = tuple[int, int]
+Step = Callable[[int, int], None]  # steps done, of so many
 # No job failed: the path healed by itself, or a silence turned out to be another report's.
 NO_FAILURE_RULES = ("path_failover", "path_healed", "explained")
 

@@ -1,7 +1,7 @@
 """What each page of the analytics shows, and all of it for machines."""
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from django.utils import timezone
@@ -19,7 +19,7 @@ from yoco.guarantee.analytics.rates import (
     year_forecast,
     year_rates,
 )
-from yoco.guarantee.analytics.scope import Scope, scope_of
+from yoco.guarantee.analytics.scope import Scope, Step, scope_of
 from yoco.guarantee.analytics.tables import (
     Table,
     forecast_table,
@@ -71,33 +71,68 @@ def year_analytics(
     topics: tuple[str, ...] = TOPICS,
     given: Given = Given(),
     now: datetime.datetime | None = None,
+    step: Step = lambda done, of: None,
 ) -> Analytics:
     """The analytics of a contract year up to now. Every topic costs the same few queries on any number of incidents.
 
-    Topic `overview` has what the others begin with, without their tables.
+    Topic `overview` has what the others begin with, without their tables. `step` is told how far it is.
     """
-    scope = scope_of(year=year, now=now or timezone.now())
-    asked = set(topics)
-    found = Analytics(scope)
-    if asked - {"waste"}:
+    found = Analytics(scope_of(year=year, now=now or timezone.now()))
+    parts = list(_parts(found, set(topics), given))
+    for done, part in enumerate(parts, start=1):
+        part()
+        step(done, len(parts))
+    return found
+
+
+def _parts(found: Analytics, asked: set[str], given: Given) -> Iterator[Callable[[], None]]:
+    """What is to be done for these topics, in order; each adds to what was found."""
+    scope = found.scope
+
+    def watched() -> None:
         found.watched = runs_watched(scope)
-    if asked & {"overview", "goodput", "recovery"}:
+
+    def paces() -> None:
         found.paces = run_paces(scope, found.watched)
-    if asked & {"overview", "rates", "goodput"}:
+
+    def rates() -> None:
         found.rates = year_rates(scope, found.watched, failures_by_run(scope))
-    if asked & {"overview", "rates"}:
+
+    def forecast() -> None:
         found.forecast = year_forecast(scope, found.watched)
-    if asked & {"overview", "waste", "goodput"}:
+
+    def waste() -> None:
         found.waste = year_waste(scope, found.watched)
         found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes)
-    if found.waste and found.rates and asked & {"overview", "goodput"}:
+
+    def goodput() -> None:
+        assert found.waste is not None
+        assert found.rates is not None
         by_contract = assumptions_of(scope, write_ms=given.write_ms) if "goodput" in asked else {}
-        assumed = by_contract.get(year.contract_id, ASSUMED)
+        assumed = by_contract.get(scope.year.contract_id, ASSUMED)
         found.goodput = year_goodput(found.watched, found.waste.runs, found.rates, found.paces, assumed)
-    if "recovery" in asked:
+
+    def hurts() -> None:
         found.hurts = year_hurts(scope, found.watched)
-    found.tables = {table.code: table for table in _tables(found, asked)}
-    return found
+
+    def tables() -> None:
+        found.tables = {table.code: table for table in _tables(found, asked)}
+
+    if asked - {"waste"}:
+        yield watched
+    if asked & {"overview", "goodput", "recovery"}:
+        yield paces
+    if asked & {"overview", "rates", "goodput"}:
+        yield rates
+    if asked & {"overview", "rates"}:
+        yield forecast
+    if asked & {"overview", "waste", "goodput"}:
+        yield waste
+    if asked & {"overview", "goodput"}:
+        yield goodput
+    if "recovery" in asked:
+        yield hurts
+    yield tables
 
 
 def _tables(found: Analytics, asked: set[str]) -> Iterator[Table]:

@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
@@ -15,7 +17,10 @@ from yoco.accounts.access import access_organisation, require_account_manager
 from yoco.accounts.models import Organisation
 from yoco.contracts.models import ContractYear
 from yoco.guarantee.analytics.fleet_tables import fleet_tables
-from yoco.guarantee.analytics.fleets import fleet_of, years_of_fleet
+from yoco.guarantee.analytics.fleets import Fleet, years_of_fleet
+from yoco.guarantee.analytics.jobs import fleet_found
+from yoco.guarantee.models import AnalyticsJob
+from yoco.guarantee.tally import years_size
 from yoco.portal.access import reader
 from yoco.portal.analytics import fleet
 from yoco.portal.analytics.files import table_download
@@ -36,7 +41,7 @@ def of_organisation(request: HttpRequest, organisation_id: uuid.UUID) -> HttpRes
 def of_organisation_file(request: HttpRequest, organisation_id: uuid.UUID, code: str, kind: str) -> HttpResponse:
     """One table of an organisation's fleet as CSV or Parquet."""
     organisation = access_organisation(reader(request), organisation_id)
-    return _file(_years(request, organisation), code, kind, organisation.slug)
+    return _file(request, _years(request, organisation), code, kind, organisation.slug)
 
 
 @require_GET
@@ -52,7 +57,7 @@ def of_all(request: HttpRequest) -> HttpResponse:
 def of_all_file(request: HttpRequest, code: str, kind: str) -> HttpResponse:
     """One table of all customers as CSV or Parquet."""
     require_account_manager(reader(request))
-    return _file(_years(request), code, kind, "all-customers")
+    return _file(request, _years(request), code, kind, "all-customers")
 
 
 def _years(request: HttpRequest, organisation: Organisation | None = None) -> list[ContractYear]:
@@ -63,9 +68,13 @@ def _years(request: HttpRequest, organisation: Organisation | None = None) -> li
 
 
 def _page(request: HttpRequest, years: Sequence[ContractYear], more: dict[str, Any]) -> HttpResponse:
-    exhibits = fleet.exhibits(fleet_of(years=years, now=timezone.now())) if years else []
     every = request.GET.get("years") == "all"
+    found = _found(years)
+    job = found if isinstance(found, AnalyticsJob) else None
+    exhibits = fleet.exhibits(found) if isinstance(found, Fleet) else []
     context = {
+        "job": job,
+        "as_of": found.scope.now if isinstance(found, Fleet) and found.incidents > settings.ANALYTICS_AT_ONCE else None,
         "section": "fleet",
         "exhibits": exhibits,
         "has_figures": any(exhibit.figure for exhibit in exhibits),
@@ -75,11 +84,22 @@ def _page(request: HttpRequest, years: Sequence[ContractYear], more: dict[str, A
         "span": "all" if every else "running",
         **more,
     }
-    return render(request, "portal/fleet.html", context)
+    status = HTTPStatus.ACCEPTED if job else HTTPStatus.OK
+    return render(request, "portal/fleet.html", context, status=status)
 
 
-def _file(years: Sequence[ContractYear], code: str, kind: str, source: str) -> HttpResponse:
-    table = fleet_tables(fleet_of(years=years, now=timezone.now())).get(code) if years else None
+def _found(years: Sequence[ContractYear]) -> Fleet | AnalyticsJob | None:
+    if not years:
+        return None
+    incidents, _synthetic = years_size(year_ids=[year.pk for year in years])
+    return fleet_found(years=years, incidents=incidents, now=timezone.now())
+
+
+def _file(request: HttpRequest, years: Sequence[ContractYear], code: str, kind: str, source: str) -> HttpResponse:
+    found = _found(years)
+    if isinstance(found, AnalyticsJob):
+        return redirect(f"./?{request.GET.urlencode()}")  # where the progress is
+    table = fleet_tables(found).get(code) if found else None
     if table is None:
         raise Http404
     return table_download(table, kind, source)
