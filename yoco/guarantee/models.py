@@ -77,6 +77,8 @@ class Placement(models.Model):
                 ],
                 name="placement_tally",
             ),
+            # Whether anything of a year was placed since its analytics were computed.
+            models.Index(fields=["year", "placed_at"], name="placement_by_year_placed"),
             # Neighbours of an incident: what the same workload met shortly before and after.
             models.Index(fields=["run", "ended_at"], name="placement_by_run_end"),
             # The members of a root event, where the terms count root events alone.

@@ -91,6 +91,7 @@ def failures_by_run(scope: Scope) -> list[RunDay]:
 def year_rates(scope: Scope, runs: list[Watched], by_day: list[RunDay]) -> YearRates:
     """The rates of these runs from their failures."""
     known = {run.id: run for run in runs if run.nodes}
+    begun = {run.id: run.spans[0][0] for run in runs}
     first: dict[uuid.UUID, datetime.datetime] = {}
     counts = [0] * len(scope.weeks)
     size_counts: dict[int, list[int]] = {}
@@ -98,7 +99,8 @@ def year_rates(scope: Scope, runs: list[Watched], by_day: list[RunDay]) -> YearR
     unwatched = 0
     for row in by_day:
         week, run = scope.week_of(row.day), known.get(row.run_id)
-        first[row.run_id] = min(row.first, first.get(row.run_id, row.first))
+        if epoch_ms(row.first) >= begun.get(row.run_id, 0):
+            first[row.run_id] = min(row.first, first.get(row.run_id, row.first))
         if run is None or not 0 <= week < len(counts):
             unwatched += row.n
             continue
@@ -156,7 +158,7 @@ def _sizes(runs: list[Watched], counts: dict[int, list[int]], scope: Scope, meth
 
 
 def _life(run: Watched, failures: int, first: datetime.datetime | None) -> RunLife:
-    """Time watched before the first failure; a failure that a run had before it was watched comes after no time."""
+    """Time watched before the first failure; a failure before anybody watched is not the first of a watched time."""
     until = run.within(0, epoch_ms(first)) if first is not None and failures else None
     return RunLife(run, failures, until)
 

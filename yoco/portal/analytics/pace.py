@@ -81,7 +81,7 @@ def pace_figure(days: Table, slow: Table) -> Figure | None:
         traces.append(
             {
                 "type": "scatter",
-                "mode": "lines+markers",
+                "mode": "lines",
                 "name": label(run),
                 "x": [row["day_on"].isoformat() for row in mine],
                 "y": [row["step_ms"] / 1000 for row in mine],

@@ -11,7 +11,7 @@ from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics import pace
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, lying_bars
+from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, label, marks
 from yoco.portal.analytics.words import code_word
 
 
@@ -173,6 +173,8 @@ def _pareto(table: Table, key: str) -> Figure | None:
             "overlaying": "y",
             "side": "right",
             "range": [0, 1.05],
+            "tick0": 0,
+            "dtick": 0.2,
             "tickformat": ".0%",
             "showgrid": False,
             "automargin": True,
@@ -192,19 +194,20 @@ def _spreads(table: Table, key: str) -> Figure | None:
         for row in rows
     ]
     series = (
-        ("p50_ms", _("Median"), "--phase-5"),
-        ("p95_ms", _("95th percentile"), "--phase-3"),
-        ("longest_ms", _("Longest"), "--phase-1"),
+        ("p50_ms", _("Median"), "--phase-5", "circle"),
+        ("p95_ms", _("95th percentile"), "--phase-3", "diamond"),
+        ("longest_ms", _("Longest"), "--phase-1", "square"),
     )
+    names = [label(name) for name in labels]
     return figure(
+        # No bars: on a logarithmic axis their lengths would mean nothing.
         [
-            lying_bars(name, labels, [max(row[column], 1) / 1000 for row in rows], colour)
-            for column, name, colour in series
+            marks(name, [max(row[column], 1) / 1000 for row in rows], names, colour, symbol)
+            for column, name, colour, symbol in series
         ],
-        x={"type": "log", "dtick": 1, "title": {"text": _("Seconds")}},
-        y={"autorange": "reversed"},
+        x={"type": "log", "dtick": "D2", "title": {"text": _("Seconds")}},
+        y={"autorange": "reversed", "type": "category"},
         height=height_of(len(rows)),
-        barmode="group",
     )
 
 
