@@ -224,3 +224,31 @@ def test_a_partitioned_host_is_replaced(
     (report,) = outcome.resolved()
     assert_lossless(report)
     assert (report["where"]["rank"], report["trigger"]["signal"]) == (1, "heartbeat_lost")
+
+
+@pytest.mark.slow
+def test_a_slow_and_lossy_link_between_workers_loses_nothing(
+    undisturbed: Outcome, tmp_path: Path, second_network: tuple[str, str, str]
+) -> None:
+    """A link that drops what its short queue cannot hold; gradients, and then the state of a lost rank, cross it."""
+    name, address, link = second_network
+    slow = "root tbf rate 20mbit burst 4kb limit 12kb".split()
+    with two_hosts(tmp_path, host=address) as run:
+        run.variables["TEST_NETWORK"] = name
+        start_second(run)
+        near = link.removesuffix("b")
+        subprocess.run(["tc", "qdisc", "add", "dev", near, *slow], check=True)
+        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", link, *slow], check=True)
+        run.wait_for_step(control.ask(run.state, {"type": "status"})["committed"] + 5)
+        # The spare is beside rank 0, so its state comes from the other host.
+        assert control.ask(run.state, {"type": "status"})["epoch"] == 1, "a slow link alone is no incident"
+        os.kill(run.hosts[0].workers()[0], signal.SIGKILL)
+        run.wait_until("epoch 2: training resumes")
+        outcome = run.finish()
+        counters = subprocess.run(
+            ["tc", "-n", name, "-s", "qdisc", "show", "dev", link], check=True, capture_output=True, text=True
+        ).stdout
+        assert "dropped 0," not in counters, "the link lost packets"
+    assert_exact(outcome, undisturbed, run)
+    (report,) = outcome.resolved()
+    assert_lossless(report)
