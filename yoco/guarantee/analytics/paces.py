@@ -2,15 +2,17 @@
 
 import datetime
 import uuid
+from bisect import bisect_left
 from dataclasses import dataclass
 
-from django.db.models import Exists, OuterRef
+from django.db.models import BigIntegerField, Value
 
-from yoco.guarantee.analytics.exposure import Watched
-from yoco.guarantee.analytics.scope import Scope, epoch_ms
+from yoco.guarantee.analytics.exposure import Watched, merged
+from yoco.guarantee.analytics.scope import Scope, Span, epoch_ms
 from yoco.guarantee.facts import EPOCH
 from yoco.guarantee.models import Placement
 from yoco.incidents.models import StepHour
+from yoco.waste.model import HOUR_MS
 from yoco.waste.slow import Hour, Pace, pace_of
 
 MOST_RUNS = 25  # the largest by GPU-time; a year of one run is 8,760 rows
@@ -30,23 +32,41 @@ class RunPace:
 
 
 def run_paces(scope: Scope, watched: list[Watched]) -> list[RunPace]:
-    """The pace of each of the largest watched runs. One query; hours that an incident of the run touches are left out.
+    """The pace of each of the largest watched runs; hours that an incident of the run touches are left out.
 
-    An hour's steps may have begun in the hour before: who failed in between is left out with it.
+    One query for hours and incidents: a join of the two would compare each hour with every later incident. An hour's
+    steps may have begun in the hour before: who failed in between is left out with it.
     """
     runs = watched[:MOST_RUNS]
     if not runs:
         return []
-    touched = Placement.objects.filter(
-        run=OuterRef("run"), ended_at__gte=OuterRef("first_at"), stall_from__lte=OuterRef("last_at")
+    ids = [run.id for run in runs]
+    told = StepHour.objects.filter(run__in=ids, hour__gte=scope.year.starts_at, hour__lt=scope.until)
+    stalls = Placement.objects.filter(run__in=ids, ended_at__gt=scope.year.starts_at)
+    none = Value(0, output_field=BigIntegerField())
+    rows = told.values_list("run_id", "first_at", "last_at", "steps", "took_ms").union(
+        stalls.annotate(steps=none, took_ms=none).values_list("run_id", "stall_from", "ended_at", "steps", "took_ms"),
+        all=True,
     )
-    rows = StepHour.objects.filter(
-        ~Exists(touched), run__in=[run.id for run in runs], hour__gte=scope.year.starts_at, hour__lt=scope.until
-    )
-    hours: dict[uuid.UUID, list[Hour]] = {run.id: [] for run in runs}
-    for run_id, at, steps, took_ms in rows.order_by("run", "hour").values_list("run_id", "hour", "steps", "took_ms"):
-        hours[run_id].append(Hour(epoch_ms(at), steps, took_ms))
-    return [RunPace(run, pace_of(hours[run.id])) for run in runs]
+    hours: dict[uuid.UUID, list[tuple[Hour, Span]]] = {run.id: [] for run in runs}
+    touched: dict[uuid.UUID, list[Span]] = {run.id: [] for run in runs}
+    for run_id, start, end, steps, took_ms in rows:
+        first, last = epoch_ms(start), epoch_ms(end)
+        if steps:
+            hours[run_id].append((Hour(last - last % HOUR_MS, steps, took_ms), (first, last)))
+        else:
+            touched[run_id].append((first, last))
+    return [RunPace(run, pace_of(_untouched(hours[run.id], merged(touched[run.id])))) for run in runs]
+
+
+def _untouched(hours: list[tuple[Hour, Span]], stalls: list[Span]) -> list[Hour]:
+    """The hours in order of time that no stall overlaps; `stalls` are merged and in order."""
+    free = []
+    for hour, (first, last) in sorted(hours, key=lambda pair: pair[0].at_ms):
+        after = bisect_left(stalls, first, key=lambda stall: stall[1])
+        if after == len(stalls) or stalls[after][0] > last:
+            free.append(hour)
+    return free
 
 
 def at_of(at_ms: int) -> datetime.datetime:

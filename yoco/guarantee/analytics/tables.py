@@ -314,7 +314,7 @@ def pace_tables(paces: list[RunPace], *, scope: Scope) -> list[Table]:
                 "baseline_step_ms",
                 "since_at",
                 "until_at",
-                "hours_slow",
+                "slow_count",
                 "slow_step_ms",
                 "factor",
                 "lost_gpu_ms",

@@ -87,7 +87,7 @@ FORMATS: list[tuple[str, Callable[[Any], str]]] = [
 
 def _cell(name: str, value: Any) -> Cell:
     if value is None:
-        return Cell(NOT_RECORDED, name not in TEXT_COLUMNS)
+        return Cell(NOT_RECORDED, name not in TEXT_COLUMNS and not name.endswith(NOT_NUMERIC))
     if name == "incident":
         return Cell(str(value)[:8], False, str(value))
     if name in TEXT_COLUMNS:

@@ -199,13 +199,16 @@ def _spreads(table: Table, key: str) -> Figure | None:
         ("longest_ms", _("Longest"), "--phase-1", "square"),
     )
     names = [label(name) for name in labels]
+    shortest, longest = min(max(row["p50_ms"], 1) for row in rows), max(row["longest_ms"] for row in rows)
+    # Within one decade a logarithmic axis may have no tick at all.
+    scale = {"type": "log", "dtick": "D2"} if longest > 10 * shortest else {"rangemode": "tozero"}
     return figure(
         # No bars: on a logarithmic axis their lengths would mean nothing.
         [
             marks(name, [max(row[column], 1) / 1000 for row in rows], names, colour, symbol)
             for column, name, colour, symbol in series
         ],
-        x={"type": "log", "dtick": "D2", "title": {"text": _("Seconds")}},
+        x={**scale, "title": {"text": _("Seconds")}},
         y={"autorange": "reversed", "type": "category"},
         height=height_of(len(rows)),
     )
