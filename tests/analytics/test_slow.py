@@ -9,8 +9,10 @@ import pytest
 import time_machine
 from django.test import Client
 
+from tests.analytics.fleet import watch
 from tests.guarantee.facts import START, at, evidence, incident
 from tests.people import World
+from yoco.guarantee.analytics import paces
 from yoco.guarantee.analytics.selectors import year_analytics
 from yoco.guarantee.placements import placements_refresh
 from yoco.incidents.models import Run, StepHour
@@ -134,3 +136,15 @@ def test_step_times_that_tell_nothing_are_left_out(client: Client, world: World)
     row.refresh_from_db()
     assert (row.steps, row.took_ms) == (10, 720_000)
     assert "Not enough data: no watched workload has told its steps for 27 hours" in page(client, world, "recovery")
+
+
+def test_of_many_long_runs_the_largest_are_looked_at(
+    client: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, gpus in (("small", 8), ("large", 64)):
+        Run.objects.create(contract=world.contract, run_id=name, gpus=gpus, gpus_per_node=8)
+        watch(world.contract, name, 0, 50)
+    assert "largest workload" not in page(client, world, "recovery")
+    monkeypatch.setattr(paces, "MOST_HOURS", 60)
+    assert "Only the largest workload is looked at." in page(client, world, "recovery")
+    assert [each.run.name for each in year_analytics(year=world.year, topics=("recovery",)).paces] == ["large"]

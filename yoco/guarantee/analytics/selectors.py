@@ -34,6 +34,7 @@ from yoco.guarantee.analytics.waste import (
     YearWaste,
     benefit_of,
     fleet_years,
+    spare_nodes_told,
     worst_incidents,
     year_waste,
 )
@@ -103,7 +104,8 @@ def _parts(found: Analytics, asked: set[str], given: Given) -> Iterator[Callable
 
     def waste() -> None:
         found.waste = year_waste(scope, found.watched)
-        found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes)
+        spares = spare_nodes_told(scope) if "waste" in asked else 0
+        found.benefit = benefit_of(scope, found.waste.total, spare_nodes=given.spare_nodes, spares_told=spares)
 
     def goodput() -> None:
         assert found.waste is not None

@@ -163,7 +163,8 @@ class Benefit:
     """What migration was worth, GPU-milliseconds, and in money where there is a price.
 
     avoided - migration pauses - pre-empted jobs' loss - idle spares = net; with money, the fee is taken off as well.
-    The stall that migration avoided counts before its own pauses, so that no pause is taken off twice.
+    The stall that migration avoided counts before its own pauses, so that no pause is taken off twice. `spares_told` is
+    how many spare nodes of the pool incidents name: at least so many stood ready.
     """
 
     avoided: int
@@ -172,6 +173,7 @@ class Benefit:
     idle: int | None
     fee: Money | None
     contract: Contract
+    spares_told: int
 
     @property
     def net(self) -> int:
@@ -184,7 +186,13 @@ class Benefit:
         return money - self.fee if money is not None and self.fee is not None else money
 
 
-def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None) -> Benefit:
+def spare_nodes_told(scope: Scope) -> int:
+    """How many spare nodes of the pool incidents of the year name. One query."""
+    placed = Placement.objects.filter(year__in=scope.years, incident__spare_origin="pool")
+    return placed.exclude(incident__spare_node="").aggregate(n=Count("incident__spare_node", distinct=True))["n"]
+
+
+def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None, spares_told: int = 0) -> Benefit:
     """The net benefit of a year so far. `spare_nodes` stand idle all along; None leaves them out, and the page says so.
 
     Pre-empted jobs' loss is taken off whole: without migration nobody would have been pre-empted for its spare.
@@ -200,4 +208,5 @@ def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None) -> Benefit
         idle=None if spare_nodes is None else spare_nodes * GPUS_PER_NODE * elapsed,
         fee=Money(year.fees_minor, contract.currency) if year.fees_minor is not None else None,
         contract=contract,
+        spares_told=spares_told,
     )

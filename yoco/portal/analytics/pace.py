@@ -4,7 +4,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from yoco.core.templatetags.formats import duration, gpu_hours, number
-from yoco.guarantee.analytics.paces import MOST_RUNS, RunPace
+from yoco.guarantee.analytics.paces import RunPace
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import PACES_DRAWN, Table
 from yoco.portal.analytics.exhibits import not_enough
@@ -45,9 +45,11 @@ def slow_note(found: Analytics) -> str:
         "median of three is 1.10 times the baseline or more and in which a CUSUM (reference 1, limit 10 standard "
         "deviations of the baseline) alarms. Work that takes longer by itself looks the same."
     )
-    if len(found.watched) <= MOST_RUNS:
+    if len(found.watched) == len(found.paces):
         return rule
-    return f"{rule} " + _("Only the %(n)s largest workloads are looked at.") % {"n": number(MOST_RUNS)}
+    return f"{rule} " + ngettext(
+        "Only the largest workload is looked at.", "Only the %(n)s largest workloads are looked at.", len(found.paces)
+    ) % {"n": number(len(found.paces))}
 
 
 def pace_words(paces: list[RunPace]) -> str:

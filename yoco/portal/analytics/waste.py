@@ -1,9 +1,10 @@
 """What failures cost in GPU-hours and money, and what migration was worth."""
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from yoco.contracts.models import Contract
-from yoco.core.templatetags.formats import gpu_hours, reader_locale
+from yoco.core.templatetags.formats import gpu_hours, number, reader_locale
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.guarantee.analytics.waste import Benefit, YearWaste, priced
@@ -109,6 +110,15 @@ def benefit_note(benefit: Benefit) -> str:
     notes = []
     if benefit.idle is None:
         notes.append(_("Idle spare nodes are not taken off: nobody reports them. Give their number above."))
+        if benefit.spares_told:
+            notes.append(
+                ngettext(
+                    "Incidents name %(n)s spare node of the pool.",
+                    "Incidents name %(n)s spare nodes of the pool.",
+                    benefit.spares_told,
+                )
+                % {"n": number(benefit.spares_told)}
+            )
     else:
         notes.append(_("Spare nodes are taken as eight GPUs each, idle since the year began."))
     if benefit.fee is None:
