@@ -189,7 +189,7 @@ class Benefit:
 def spare_nodes_told(scope: Scope) -> int:
     """How many spare nodes of the pool incidents of the year name. One query."""
     placed = Placement.objects.filter(year__in=scope.years, incident__spare_origin="pool")
-    return placed.exclude(incident__spare_node="").aggregate(n=Count("incident__spare_node", distinct=True))["n"]
+    return int(placed.exclude(incident__spare_node="").aggregate(n=Count("incident__spare_node", distinct=True))["n"])
 
 
 def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None, spares_told: int = 0) -> Benefit:
