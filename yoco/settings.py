@@ -146,6 +146,8 @@ CELERY_TASK_ALWAYS_EAGER = not REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
+# Analytics of more incidents than this are computed by a task: they would take about a second.
+ANALYTICS_AT_ONCE = env.int("ANALYTICS_AT_ONCE", default=50_000)
 CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.guarantee.tasks.tick", "schedule": 60.0}}
 
 AUTH_USER_MODEL = "accounts.User"
