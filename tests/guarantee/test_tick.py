@@ -13,7 +13,7 @@ from yoco.contracts.models import YearState
 from yoco.credits.models import Credit
 from yoco.guarantee import due
 from yoco.guarantee.intake import heartbeat_accept
-from yoco.guarantee.tasks import tick
+from yoco.notify.tasks import tick
 from yoco.incidents.models import Incident
 
 BEATING = datetime.datetime(2026, 11, 2, 9, 0, tzinfo=datetime.UTC)

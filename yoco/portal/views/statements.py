@@ -10,14 +10,14 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from yoco.guarantee.labels import verdict_sentence
+from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
 from yoco.portal.access import year_in_url
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
-from yoco.portal.words import threshold_words, verdict_words
+from yoco.portal.words import threshold_words
 
 R = TypeVar("R", HttpResponse, StreamingHttpResponse)
 
