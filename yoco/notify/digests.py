@@ -32,7 +32,11 @@ def digests_make(*, as_of: datetime.datetime) -> int:
         zone = preference.membership.user.time_zone
         day = period_day(digest=preference.digest, zone=zone, at=as_of)
         if _begins(day, zone) > preference.digest_since:
-            made.append(MailDelivery(membership=preference.membership, digest=preference.digest, period_starts_on=day))
+            made.append(
+                MailDelivery(
+                    membership=preference.membership, digest=preference.digest, period_starts_on=day, due_at=as_of
+                )
+            )
     known = set(
         MailDelivery.objects.filter(
             event=None,

@@ -60,7 +60,7 @@ def _webhooks(event: OutboxEvent) -> list[WebhookDelivery]:
         if event.kind == TEST or not endpoint.kinds or event.kind in endpoint.kinds
     ]
     body = event_body(event) if wanted else ""
-    return [WebhookDelivery(event=event, endpoint=endpoint, body=body) for endpoint in wanted]
+    return [WebhookDelivery(event=event, endpoint=endpoint, body=body, due_at=event.created_at) for endpoint in wanted]
 
 
 def event_body(event: OutboxEvent) -> str:
@@ -87,4 +87,8 @@ def _notices(event: OutboxEvent) -> list[MailDelivery]:
         user__is_active=True,
         role__in=roles_from(ROLE_FOR.get(topic, Role.VIEWER)),
     )
-    return [MailDelivery(membership=member, event=event) for member in members if member.pk not in unwanted]
+    return [
+        MailDelivery(membership=member, event=event, due_at=event.created_at)
+        for member in members
+        if member.pk not in unwanted
+    ]
