@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -59,8 +59,9 @@ def receiving() -> Iterator[Receiver]:
                 self.send_header(name, value)
             text = b"" if status == 204 else b"the receiver says %d" % status
             self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            with suppress(BrokenPipeError, ConnectionResetError):  # a sender that was killed meanwhile
+                self.end_headers()
+                self.wfile.write(text)
 
         def log_message(self, *_: Any) -> None:
             pass

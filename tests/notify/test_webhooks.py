@@ -303,6 +303,7 @@ def test_two_workers_at_once_send_it_once(transactional_db: None, receiver: Rece
     world = build_world()
     endpoint(world, receiver)
     told = [event(world) for _ in range(6)]
+    events_fan_out()
     receiver.before_answer = lambda: time.sleep(0.2)
     gate = threading.Barrier(4)
     failed: list[Any] = []

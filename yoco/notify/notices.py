@@ -24,7 +24,8 @@ class Notice:
 
 def absolute(name: str, *arguments: object) -> str:
     """The full address of a page of the service."""
-    return settings.SITE_URL.rstrip("/") + reverse(name, args=arguments)
+    site: str = settings.SITE_URL
+    return site.rstrip("/") + reverse(name, args=arguments)
 
 
 def notice_of(event: OutboxEvent) -> Notice | None:

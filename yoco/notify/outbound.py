@@ -91,7 +91,9 @@ def post(url: str, *, headers: dict[str, str], body: bytes, timeout: float) -> A
     backend = JudgedBackend(deadline=time.monotonic() + timeout)
     with (
         httpcore.ConnectionPool(ssl_context=_tls(), network_backend=backend, http2=False, retries=0) as pool,
-        pool.stream("POST", url, headers=headers, content=body, extensions={"timeout": _timeouts(timeout)}) as answer,
+        pool.stream(
+            "POST", url, headers=list(headers.items()), content=body, extensions={"timeout": _timeouts(timeout)}
+        ) as answer,
     ):
         return Answer(answer.status, _excerpt(answer.iter_stream()))
 

@@ -23,11 +23,12 @@ def tick() -> None:
 @shared_task(ignore_result=True)
 def event_announce(event_id: str) -> None:
     """Makes and starts the deliveries of one event, right after its commit."""
-    if not fan_out.event_fan_out(event_id=uuid.UUID(event_id)):
+    key = uuid.UUID(event_id)
+    if not fan_out.event_fan_out(event_id=key):
         return
-    for pk in WebhookDelivery.objects.filter(event=event_id).values_list("pk", flat=True):
+    for pk in WebhookDelivery.objects.filter(event=key).values_list("pk", flat=True):
         webhook_deliver.delay(str(pk))
-    for pk in MailDelivery.objects.filter(event=event_id).values_list("pk", flat=True):
+    for pk in MailDelivery.objects.filter(event=key).values_list("pk", flat=True):
         mail_send.delay(str(pk))
 
 

@@ -63,7 +63,7 @@ def webhook_deliver(*, delivery_id: uuid.UUID) -> float | None:
 
 def _lease() -> datetime.timedelta:
     """How long a claim keeps others away: an attempt, which ends by its own deadline, takes at most half of it."""
-    return 2 * settings.WEBHOOK_TIMEOUT * SECOND
+    return datetime.timedelta(seconds=2 * settings.WEBHOOK_TIMEOUT)
 
 
 @transaction.atomic
