@@ -89,6 +89,8 @@ class Coordinator:
             if self._state.finished:
                 return await self._repeat_last_word()
             if self._state.epoch:
+                self._state.say(f"a new coordinator takes over in epoch {self._state.epoch}")
+            if self._state.holders:
                 await self._take_over()
             else:
                 await self._start()
@@ -107,8 +109,9 @@ class Coordinator:
             server.close()
             await asyncio.to_thread(self._evidence.close)
             for node in self._roster.nodes.values():
-                node.tell({"type": "end"})
-            await asyncio.sleep(0)
+                node.tell({"type": "end", "holders": self._state.holders})
+            # Each closes its connection when it has heard. To close first could destroy the word on its way.
+            await self._roster.wait(lambda: not self._roster.nodes, LAST_WORD_SECONDS)
         return True
 
     async def _repeat_last_word(self) -> bool:
@@ -186,7 +189,6 @@ class Coordinator:
     async def _take_over(self) -> None:
         """An earlier coordinator of this run is gone. Whoever does not connect again in time is lost."""
         state = self._state
-        state.say(f"a new coordinator takes over in epoch {state.epoch}")
 
         def waited_for() -> list[str]:
             members = self._roster.members

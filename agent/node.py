@@ -100,6 +100,8 @@ class NodeAgent:
         """The last worker that was started at each place, a place being a local rank and its GPU."""
         self._link: Link | None = None
         self._ended: str | None = None
+        self._holders: dict[str, int] = {}
+        """Who held which rank when the run ended."""
         self._left = False
         """The run goes on without this host."""
         self._over = threading.Event()
@@ -254,6 +256,8 @@ class NodeAgent:
                     if self._coordinator.ended() != 0:  # otherwise its last word was missed
                         self._ended = f"the coordinator is unreachable: {error}"
                     self._over.set()
+        if self._link is not None:
+            self._link.close()
 
     def _ping(self) -> None:
         """A coordinator that does not answer is replaced."""
@@ -281,6 +285,7 @@ class NodeAgent:
                 self._ended = "the run was abandoned"
                 self._over.set()
             case "end":
+                self._holders = message["holders"]
                 self._over.set()
             case "leave":
                 self._say("all ranks of this host have moved; it leaves the run")
@@ -317,6 +322,8 @@ class NodeAgent:
                     self._tell({"type": "status", "worker": process.worker, "how": how})
                 elif news == "frozen":
                     self._tell_loss(process, "hang", "stopped by a signal (state T)", None)
+                if process.frozen and not process.gone and self._over.is_set():
+                    process.child.kill()  # nobody else will, and this launcher waits for its end
             if self._over.is_set() and (self._left or self._ended is not None or self._all_gone()):
                 return
             time.sleep(POLL_SECONDS)
@@ -355,10 +362,21 @@ class NodeAgent:
                 child.wait()
 
     def _status(self) -> int:
-        """0 if the run ended well; lost workers that were replaced do not count."""
+        """0 if the run and the scripts of all that hold a rank ended well; workers that were replaced do not count."""
         if self._ended is not None:
             self._say(f"this launcher ends: {self._ended}")
-        return 0 if self._ended is None else 1
+            return 1
+        failed = 0
+        for name, rank in self._holders.items():
+            process = self._workers.get(name)
+            status = process.child.poll() if process is not None else 0
+            if status:
+                failed = 1
+                self._say(
+                    f"rank {rank} ({name}) made its last step, but what its script does after training was not "
+                    f"completed: {describe_exit(status)}"
+                )
+        return failed
 
 
 def own_gpu(place: int, visible: str | None) -> str:

@@ -78,6 +78,17 @@ def test_the_coordinator_dies_at_every_point_of_a_recovery_in_one_run(undisturbe
     assert_lossless(outcome.resolved()[0])
 
 
+def test_the_coordinator_dies_before_the_first_plan(undisturbed: Outcome, tmp_path: Path) -> None:
+    """Again and again: nobody holds a rank yet, so the run begins as if for the first time."""
+    points = COORDINATOR_POINTS[: COORDINATOR_POINTS.index("planned")]
+    faults = [f"kill:who=coordinator,step=1,point={point}" for point in points]
+    faults.append("kill:rank=2,step=1,point=step")
+    outcome = train(tmp_path, faults=";".join(faults), spares=1, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert outcome.output.count("a new coordinator takes over") == len(points)
+    assert_lossless(outcome.resolved()[0])
+
+
 def test_the_coordinator_dies_just_after_training_resumed(undisturbed: Outcome, tmp_path: Path) -> None:
     faults = "kill:rank=2,step=8,point=gate;kill:who=coordinator,step=8,point=resumed"
     outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.launch import EXAMPLE, ROOT, Outcome, command, environment, train
+from tests.agent.launch import EXAMPLE, ROOT, SCRIPTS, Outcome, command, environment, last_step_reported, train
 
 
 def start(folder: Path, *options: str, script: Path = EXAMPLE) -> subprocess.CompletedProcess[str]:
@@ -111,3 +111,13 @@ def test_a_spare_that_never_comes_is_reported(without_spare: Outcome) -> None:
 def test_it_starts_interpreters_where_asked(tmp_path: Path) -> None:
     outcome = train(tmp_path, workers=2, spares=0, steps=2, options=("--start", "spawn"))
     assert outcome.status == 0, outcome.output
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_a_worker_lost_after_training_is_no_success(tmp_path: Path, how: str) -> None:
+    """No spare can do for it what its script still had to do; whoever reads the exit status must learn of it."""
+    outcome = train(tmp_path, steps=3, workers=2, spares=1, script=SCRIPTS / "epilogue.py", variables={"EPILOGUE": how})
+    assert outcome.status == 1
+    assert "made its last step, but what its script does after training was not completed" in outcome.output
+    assert "killed by SIGKILL" in outcome.output
+    assert last_step_reported(tmp_path)[-1:] == [3], "training itself ended well, and that is what is reported"

@@ -232,7 +232,7 @@ def test_a_slow_and_lossy_link_between_workers_loses_nothing(
 ) -> None:
     """A link that drops what its short queue cannot hold; gradients, and then the state of a lost rank, cross it."""
     name, address, link = second_network
-    slow = "root tbf rate 20mbit burst 4kb limit 12kb".split()
+    slow = ["root", "tbf", "rate", "20mbit", "burst", "4kb", "limit", "12kb"]
     with two_hosts(tmp_path, host=address) as run:
         run.variables["TEST_NETWORK"] = name
         start_second(run)
