@@ -6,8 +6,8 @@ RUN useradd --system --create-home --uid 10001 yoco
 WORKDIR /app
 
 FROM base AS service-packages
-COPY requirements/service.txt requirements/
-RUN python -m venv /venv && /venv/bin/pip install --requirement requirements/service.txt
+COPY requirements/service.lock requirements/
+RUN python -m venv /venv && /venv/bin/pip install --require-hashes --requirement requirements/service.lock
 
 FROM base AS service
 RUN apt-get update \

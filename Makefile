@@ -1,6 +1,6 @@
 # Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint bench venv translations clean
+.PHONY: help demo test soak lint bench lock audit venv translations clean
 PY := .venv/bin/python
 
 help: ## list the targets
@@ -22,6 +22,17 @@ lint: venv ## ruff, mypy, import-linter, Django's checks, missing migrations
 
 bench: venv ## measure the figures of docs/benchmarks.md into build/bench.json (ONLY=agent|service|KEY,… for a part)
 	@$(PY) -m tools.bench --only '$(ONLY)'
+
+LOCK = @$(PY) -m uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
+	--custom-compile-command "make lock" $(ARGS)
+lock: venv ## write requirements/*.lock after a change of requirements/*.txt (ARGS=--upgrade takes the newest versions)
+	$(LOCK) requirements/service.txt --output-file requirements/service.lock
+	@# torchdata alone of the tools needs torch, whose wheel is chosen for the accelerator (docs/security.md)
+	$(subst @,@echo "torch; sys_platform == 'never'" | ,$(LOCK)) requirements/dev.txt requirements/service.lock \
+		--override /dev/stdin --no-emit-package torch --output-file requirements/dev.lock
+
+audit: venv ## look what the locks pin up in the database of known vulnerabilities; fails if it cannot
+	@$(PY) -m uv tool run pip-audit --strict --disable-pip --require-hashes -r requirements/service.lock -r requirements/dev.lock
 
 venv: ## make .venv and install requirements.txt; nothing to do when both are current
 	@if [ -n "$$NEED_SYSTEM_PACKAGES" ]; then tools/system_packages.sh; fi

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 
 from yoco.accounts.models import AgentKey, Organisation, Role, Scope, User
 from yoco.accounts.services import agent_key_create, member_add, organisation_create
@@ -98,6 +100,12 @@ def build_world() -> World:
         account_manager=user("amanda@yoco.example", is_account_manager=True),
         second_account_manager=user("boris@yoco.example", is_account_manager=True),
     )
+
+
+def sign_in_confirmed(client: Client, person: User) -> None:
+    """Signed in, and the password given again a moment ago."""
+    client.force_login(person)
+    assert client.post(reverse("account_reauthenticate"), {"password": PASSWORD}).status_code == 302
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Nothing of the developer's environment decides which database a test writes to.
 """
 
+import json
 import os
 import tempfile
 
@@ -12,6 +13,29 @@ os.environ["DATABASE_URL"] = os.environ.get("TEST_DATABASE_URL") or f"sqlite:///
 # A file of this process: threads and child processes of a test see the same database, other test runs do not.
 os.environ["TEST_SQLITE_PATH"] = f"{_scratch.name}/test.sqlite3"
 os.environ.pop("REDIS_URL", None)  # tasks run in-process; tests marked `redis` start real workers
+
+# One provider of each kind, so that the addresses of both exist; tests that sign in bring their own.
+os.environ["SSO_PROVIDERS"] = json.dumps(
+    [
+        {
+            "kind": "oidc",
+            "id": "acme",
+            "name": "Acme",
+            "domains": ["acme.example"],
+            "issuer": "http://127.0.0.1:9",
+            "client_id": "yoco",
+        },
+        {
+            "kind": "saml",
+            "id": "globex",
+            "name": "Globex",
+            "domains": ["globex.example"],
+            "entity_id": "https://idp.globex.example",
+            "sso_url": "https://idp.globex.example/sso",
+            "certificate": "none",
+        },
+    ]
+)
 
 from yoco.settings import *  # noqa: E402, F403
 

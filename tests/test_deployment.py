@@ -20,13 +20,15 @@ import yaml
 from django.core.management import get_commands
 from packaging.requirements import Requirement
 
-from tests.services import BEAT_READY, ROOT, WORKER_READY
+from tests.services import BEAT_READY, ROOT, WORKER_READY, make_roles
 from tools.services import HOST, Server, free_port
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-DOT_ENV = {"SECRET_KEY": "s" * 64, "POSTGRES_PASSWORD": "p" * 64, "KEY_PEPPERS": "1=" + "k" * 64}
-OURS = ["migrate", "web", "worker", "beat"]
+PASSWORDS = {f"{whose}_PASSWORD": "p" * 64 for whose in ("POSTGRES", "OWNER", "APP")}
+DOT_ENV = {"SECRET_KEY": "0123456789abcdef" * 4, "KEY_PEPPERS": "1=" + "k" * 64} | PASSWORDS
+ONCE = ["migrate", "grants"]  # as the owner of the tables
+OURS = [*ONCE, "web", "worker", "beat"]
 BIN = Path(sys.executable).parent
 
 
@@ -43,15 +45,16 @@ def interpolate(text: str, variables: dict[str, str]) -> str:
     return re.sub(r"(?<!\$)\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<operand>[^}]*)\}", value, text)
 
 
-def compose_environment(service: str) -> dict[str, str]:
+def compose_environment(service: str, **dot_env: str) -> dict[str, str]:
     given = COMPOSE["services"][service]["environment"]
-    return {name: interpolate(str(value), DOT_ENV) for name, value in given.items()}
+    return {name: interpolate(str(value), DOT_ENV | dot_env) for name, value in given.items()}
 
 
 def native_server(service: str, directory: Path, database_url: str, redis_url: str) -> Server:
     """The compose service as a process of this machine, not started yet."""
     environment = compose_environment(service)
-    assert re.fullmatch(r"postgresql://yoco:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
+    role = "yoco_owner" if service in ONCE else "yoco_app"
+    assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
     assert environment["REDIS_URL"] == "redis://redis:6379/0"
     environment |= {
         "DATABASE_URL": database_url,
@@ -86,7 +89,7 @@ def test_every_variable_is_one_that_the_settings_read(service: str):
 
 def test_long_running_services_restart_and_say_whether_they_are_well():
     for name, service in COMPOSE["services"].items():
-        if name == "migrate":
+        if name in ONCE:
             assert service["restart"] == "no"
             continue
         assert service["restart"] == "unless-stopped"
@@ -99,7 +102,10 @@ def test_our_services_wait_for_the_migration_and_use_one_image():
     for name in ("web", "worker", "beat"):
         service = COMPOSE["services"][name]
         assert service["image"] == COMPOSE["services"]["migrate"]["image"]
-        assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["depends_on"]["grants"] == {"condition": "service_completed_successfully"}
+    assert COMPOSE["services"]["grants"]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
 
 
 def test_the_file_holds_no_secret():
@@ -111,13 +117,15 @@ def test_the_file_holds_no_secret():
 
 @pytest.mark.postgres
 @pytest.mark.redis
-def test_the_commands_run_here_with_the_same_environment(server_directory, fresh_database_url, redis_url):
-    def server(name: str) -> Server:
-        return native_server(name, server_directory, fresh_database_url, redis_url)
+def test_the_commands_run_here_with_the_same_environment(server_directory, own_postgres, redis_url):
+    owner, app = make_roles(own_postgres)
 
-    migrate = server("migrate")
-    done = subprocess.run(migrate.command, env=migrate.environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    def server(name: str) -> Server:
+        return native_server(name, server_directory, owner if name in ONCE else app, redis_url)
+
+    for once in map(server, ONCE):
+        done = subprocess.run(once.command, env=once.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
 
     with server("web") as web, server("worker") as worker, server("beat") as beat:
         check = COMPOSE["services"]["web"]["healthcheck"]["test"]

@@ -6,16 +6,32 @@ The variables are listed in docs/settings.md; `manage.py check --deploy` judges 
 from pathlib import Path
 
 import environ
-from csp.constants import NONCE, SELF
+from csp.constants import NONCE, NONE, SELF
 from django.utils.translation import gettext_lazy as _
+from environ.fileaware_mapping import FileAwareMapping
+
+from yoco.accounts.sso import sso_for_allauth, sso_read
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class Environment(FileAwareMapping):
+    """NAME_FILE names a file that holds the value of NAME, as Docker's and Kubernetes' secrets do."""
+
+    def __getitem__(self, key: str) -> str:
+        value: str = super().__getitem__(key)
+        return value.removesuffix("\n")
+
+
 env = environ.Env()
+env.ENVIRON = Environment()
 
 DEBUG = env.bool("DEBUG", default=False)
 # The embedded default serves loopback only, so its key protects nothing beyond this machine; production must set
 # its own (yoco.core.checks).
 SECRET_KEY = env.str("SECRET_KEY", default="embedded-default-for-loopback-only-set-SECRET_KEY-in-production")
+# Earlier keys: what they signed or encrypted is still read while it is renewed.
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 SITE_URL = env.str("SITE_URL", default="http://127.0.0.1:8000")
@@ -30,6 +46,10 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
+    "yoco.accounts.apps.SessionsConfig",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -49,6 +69,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "yoco.core.middleware.ClientAddressMiddleware",
+    "yoco.core.middleware.HeadersMiddleware",
+    "yoco.core.middleware.ApiOverHttpsMiddleware",
+    "yoco.core.middleware.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -61,6 +85,8 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "yoco.accounts.middleware.SessionNotesMiddleware",
+    "yoco.accounts.middleware.SecondFactorMiddleware",
 ]
 
 ROOT_URLCONF = "yoco.urls"
@@ -79,6 +105,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "yoco.portal.middleware.theme",
+                "yoco.portal.middleware.sign_on",
             ],
         },
     }
@@ -107,7 +134,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL", default="")
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    "default": {
+        "BACKEND": "yoco.core.cache.RedisOrLocalCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_timeout": 0.2, "socket_connect_timeout": 0.2},
+    }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
@@ -147,10 +178,40 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = env.str("ACCOUNT_EMAIL_VERIFICATION", default="none")
-# Accounts are made by invitation or by the operator; there is no open sign-up.
-ACCOUNT_ADAPTER = "yoco.accounts.adapter.ClosedSignupAdapter"
+# A new address replaces the old one only once its owner has confirmed it.
+ACCOUNT_CHANGE_EMAIL = True
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+# Accounts are made by invitation, by a claimed sign-on or by the operator; there is no open sign-up.
+ACCOUNT_ADAPTER = "yoco.accounts.adapter.AccountAdapter"
+# Also before the address or the password changes, and before a sign-on is connected.
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # a mailbox that is open beside the session proves nothing
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
+# Beside allauth's own limits (failed sign-ins 5 in 5 minutes for an account and 10 a minute for an address, resets, …).
+ACCOUNT_RATE_LIMITS = {"invite": "30/h/user", "accept_invitation": "20/m/ip"}
+MFA_ADAPTER = "yoco.accounts.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_ISSUER = "YOCO"
+MFA_TOTP_TOLERANCE = 1
+# Accounts are not made by strangers, so nobody can seize an address by protecting it first.
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+# Browsers allow passkeys over plain HTTP on localhost only, whatever is set here.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not env.bool("HTTPS", default=False)
+# Recommended: an account manager sets up a second factor before the desk and customers' data open.
+REQUIRE_MFA_FOR_DESK = env.bool("REQUIRE_MFA_FOR_DESK", default=False)
+# Single sign-on, see docs/people.md.
+SSO_PROVIDERS = sso_read(env.str("SSO_PROVIDERS", default=""))
+SOCIALACCOUNT_PROVIDERS = sso_for_allauth(SSO_PROVIDERS)
+SOCIALACCOUNT_ADAPTER = "yoco.accounts.sso_adapter.SingleSignOnAdapter"
+# The way to the provider begins with a link: a form that is redirected there would need its addresses in form-action.
+SOCIALACCOUNT_LOGIN_ON_GET = True
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+if any(provider.kind == "saml" for provider in SSO_PROVIDERS):
+    INSTALLED_APPS.append("allauth.socialaccount.providers.saml")
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 
@@ -202,7 +263,6 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "yoco.api.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "yoco.core.problem.problem_response",
-    "UNAUTHENTICATED_USER": None,
     "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {
@@ -234,29 +294,41 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
+# ── Security: what a browser is told, and whom we believe. docs/security.md has the reasons.
+HTTPS = env.bool("HTTPS", default=False)
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
         "style-src": [SELF, NONCE],
         "img-src": [SELF, "data:"],
-        "object-src": ["'none'"],
-        "base-uri": ["'none'"],
+        "object-src": [NONE],
+        "frame-src": [NONE],
+        "base-uri": [NONE],
         "form-action": [SELF],
-        "frame-ancestors": ["'none'"],
+        "frame-ancestors": [NONE],
+        "upgrade-insecure-requests": HTTPS,
     }
 }
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-SESSION_COOKIE_HTTPONLY = True
-HTTPS = env.bool("HTTPS", default=False)
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+# A browser takes a cookie of this prefix only over HTTPS, for this very host and for every path of it.
+COOKIE_PREFIX = "__Host-" if HTTPS else ""
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME, LANGUAGE_COOKIE_NAME, THEME_COOKIE_NAME = (
+    f"{COOKIE_PREFIX}{name}" for name in ("sessionid", "csrftoken", "language", "theme")
+)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = LANGUAGE_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"  # links in e-mails open signed in
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 if env.bool("TRUST_FORWARDED_PROTO", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# How many proxies stand before us, each of which appends to X-Forwarded-For (yoco.core.middleware).
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)
 
 # Ingest limits (design: 1 MiB as sent, 10 MiB inflated, 500 reports).
 INGEST_MAX_BODY = 1024 * 1024
@@ -267,4 +339,5 @@ RATE_LIMITS = {
     "ingest": (env.float("INGEST_RATE", default=100.0), env.int("INGEST_BURST", default=1000)),
     "read": (env.float("READ_RATE", default=20.0), env.int("READ_BURST", default=200)),
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
+# The largest upload, with its form, has a little more than 10 MiB.
+MAX_BODY = DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024

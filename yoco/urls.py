@@ -3,7 +3,7 @@
 from django.urls import include, path
 
 urlpatterns = [
-    path("accounts/", include("allauth.account.urls")),
+    path("accounts/", include("yoco.accounts.urls")),
     path("api/v1/", include("yoco.api.urls")),
     path("desk/", include("yoco.desk.urls")),
     path("", include("yoco.portal.urls")),
@@ -13,3 +13,4 @@ handler400 = "yoco.api.errors.bad_request"
 handler403 = "yoco.api.errors.permission_denied"
 handler404 = "yoco.api.errors.page_not_found"
 handler500 = "yoco.api.errors.server_error"
+handler429 = "yoco.api.errors.too_many_requests"  # allauth asks for it by this name

@@ -7,7 +7,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.portal.scene import Scene
-from yoco.accounts.models import Membership
+from yoco.accounts.invitations import invitation_create
+from yoco.accounts.models import Invitation, Membership, Role
 from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.uploads import import_file_keep
@@ -31,6 +32,8 @@ POST_ONLY = [405, 405, 405, 405, 405, 405]
 PUBLIC = [200, 200, 200, 200, 200, 200]
 ENTRANCE = [302, 302, 302, 302, 200, 302]  # whoever is signed in goes on to the start
 REDIRECT = [302, 302, 302, 302, 302, 302]
+SWITCHED_OFF = [403, 403, 403, 403, LOGIN, 403]
+NOT_SET_UP = [404, 404, 404, 404, LOGIN, 404]  # of a second factor that none of them has
 
 Arguments = Callable[[Scene], list[Any]]
 
@@ -41,6 +44,18 @@ def nothing(scene: Scene) -> list[Any]:
 
 def organisation(scene: Scene) -> list[Any]:
     return [scene.world.organisation.pk]
+
+
+def key(scene: Scene) -> list[Any]:
+    return [scene.world.organisation.pk, scene.world.key.pk]
+
+
+def invitation(scene: Scene) -> list[Any]:
+    world = scene.world
+    row = Invitation.objects.first() or invitation_create(
+        organisation=world.organisation, email="nina@example.com", role=Role.VIEWER, actor=world.owner
+    )
+    return [world.organisation.pk, row.pk]
 
 
 def contract(scene: Scene) -> list[Any]:
@@ -122,16 +137,26 @@ def import_file(scene: Scene) -> list[Any]:
 
 
 PAGES: dict[str, tuple[Arguments, list[int]]] = {
-    "portal:home": (nothing, [200, 200, 200, 302, LOGIN, 302]),  # one contract: on to it; account managers: to the desk
+    "portal:home": (nothing, [200, 200, 200, 200, LOGIN, 302]),  # account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
     "portal:scenario": (nothing, SIGNED_IN),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:organisation": (organisation, OWN),
-    "portal:key_create": (organisation, [200, 403, 403, 404, LOGIN, 403]),
-    "portal:key_revoke": (lambda scene: [scene.world.organisation.pk, scene.world.key.pk], POST_ONLY),
+    "portal:key_create": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
+    "portal:key": (key, OWN),
+    "portal:key_rotate": (key, POST_ONLY),
+    "portal:key_revoke": (key, POST_ONLY),
+    "portal:invite": (organisation, POST_ONLY),
+    "portal:invitation_withdraw": (invitation, POST_ONLY),
+    "portal:invitation": (lambda scene: ["not-a-token"], [404] * 6),
+    "portal:sessions": (nothing, SIGNED_IN),
+    "portal:session_end": (lambda scene: [1], POST_ONLY),
+    "portal:sessions_end_others": (nothing, POST_ONLY),
+    "portal:sign_on": (nothing, PUBLIC),
+    "portal:first_run": (contract, OWN),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:webhooks": (organisation, MANAGED),
-    "portal:webhook_new": (organisation, MANAGED),
+    "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
     "portal:webhook": (webhook, MANAGED),
     "portal:webhook_edit": (webhook, MANAGED),
     "portal:webhook_rotate": (webhook, POST_ONLY),
@@ -198,10 +223,36 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "account_reset_password_from_key": (lambda scene: ["x", "y-z"], PUBLIC),
     "account_email_verification_sent": (nothing, PUBLIC),
     "account_confirm_email": (lambda scene: ["unknown"], PUBLIC),
-    # By-code flows are not switched on: they lead back to where one comes from.
-    "account_request_reauthentication_code": (nothing, REDIRECT),
-    "account_confirm_reauthentication_code": (nothing, REDIRECT),
+    # By-code flows are not switched on.
+    "account_request_reauthentication_code": (nothing, SWITCHED_OFF),
+    "account_confirm_reauthentication_code": (nothing, SWITCHED_OFF),
     "account_confirm_login_code": (nothing, REDIRECT),
+    "mfa_index": (nothing, SIGNED_IN),
+    "mfa_authenticate": (nothing, REDIRECT),  # only between password and second factor
+    "mfa_reauthenticate": (nothing, REDIRECT),
+    "mfa_activate_totp": (nothing, REDIRECT),  # the password is asked for first, as for the following
+    "mfa_deactivate_totp": (nothing, NOT_SET_UP),
+    "mfa_view_recovery_codes": (nothing, NOT_SET_UP),
+    "mfa_generate_recovery_codes": (nothing, REDIRECT),
+    "mfa_download_recovery_codes": (nothing, NOT_SET_UP),
+    "mfa_list_webauthn": (nothing, SIGNED_IN),
+    "mfa_add_webauthn": (nothing, REDIRECT),
+    "mfa_reauthenticate_webauthn": (nothing, REDIRECT),
+    "mfa_remove_webauthn": (lambda scene: [1], REDIRECT),
+    "mfa_edit_webauthn": (lambda scene: [1], REDIRECT),
+    "mfa_login_webauthn": (nothing, REDIRECT),
+    "socialaccount_login_cancelled": (nothing, PUBLIC),
+    "socialaccount_login_error": (nothing, [401] * 6),
+    "socialaccount_signup": (nothing, REDIRECT),
+    "socialaccount_connections": (nothing, SIGNED_IN),
+    # No provider of that name.
+    "openid_connect_login": (lambda scene: ["nobody"], [404] * 6),
+    "openid_connect_callback": (lambda scene: ["nobody"], [404] * 6),
+    "saml_acs": (lambda scene: ["nobody"], REDIRECT),
+    "saml_finish_acs": (lambda scene: ["nobody"], [404] * 6),
+    "saml_sls": (lambda scene: ["nobody"], [404] * 6),
+    "saml_metadata": (lambda scene: ["nobody"], [404] * 6),
+    "saml_login": (lambda scene: ["nobody"], [404] * 6),
 }
 
 

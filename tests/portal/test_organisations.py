@@ -5,7 +5,7 @@ import re
 from django.test import Client
 from django.urls import reverse
 
-from tests.people import World, user
+from tests.people import World, sign_in_confirmed, user
 from tests.portal.test_pages import text_of
 from yoco.accounts.models import AgentKey, Membership, Role, User
 from yoco.accounts.services import agent_key_verify, member_add
@@ -16,7 +16,7 @@ def page(world: World) -> str:
 
 
 def change(client: Client, world: World, person: User, role: str, actor: User) -> int:
-    client.force_login(actor)
+    sign_in_confirmed(client, actor)
     membership = Membership.objects.get(organisation=world.organisation, user=person, revoked_at=None)
     return client.post(
         reverse("portal:member_change", args=[world.organisation.pk, membership.pk]), {"role": role}
@@ -32,7 +32,7 @@ def role_of(world: World, person: User) -> str | None:
 
 
 def test_a_key_is_shown_once_and_works(client: Client, world: World) -> None:
-    client.force_login(world.owner)
+    sign_in_confirmed(client, world.owner)
     url = reverse("portal:key_create", args=[world.organisation.pk])
     fields = {"name": "Cluster B", "scope": "ingest", "contract": str(world.contract.pk)}
     answer = client.post(url, fields)
@@ -51,7 +51,7 @@ def test_a_key_is_shown_once_and_works(client: Client, world: World) -> None:
 
 
 def test_a_key_cannot_name_another_tenants_contract(client: Client, world: World) -> None:
-    client.force_login(world.owner)
+    sign_in_confirmed(client, world.owner)
     fields = {"name": "Theirs", "scope": "ingest", "contract": str(world.stranger_contract.pk)}
     before = AgentKey.objects.count()
     assert client.post(reverse("portal:key_create", args=[world.organisation.pk]), fields).status_code == 200

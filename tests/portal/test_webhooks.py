@@ -11,7 +11,7 @@ from standardwebhooks import Webhook
 
 from tests.notify.conftest import receiver  # noqa: F401  (a fixture)
 from tests.notify.receiver import Receiver
-from tests.people import World
+from tests.people import World, sign_in_confirmed
 from tests.portal.test_pages import QUERIES_PER_PAGE, text_of
 from yoco.core.models import AuditEntry
 from yoco.notify.due import tick_do
@@ -35,7 +35,7 @@ def test_an_endpoint_from_its_first_test_to_its_replay(
     receiver: Receiver,  # noqa: F811
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    client.force_login(world.owner)
+    sign_in_confirmed(client, world.owner)
     secret = make(client, world, receiver.url)
     made = Endpoint.objects.get()
     arguments = [world.organisation.pk, made.pk]
@@ -88,7 +88,7 @@ def test_an_endpoint_from_its_first_test_to_its_replay(
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1/", "http://hooks.example.com/", "https://169.254.169.254/latest"])
 def test_a_forbidden_address_is_refused_with_the_reason(client: Client, world: World, url: str) -> None:
-    client.force_login(world.owner)
+    sign_in_confirmed(client, world.owner)
     new = reverse("portal:webhook_new", args=[world.organisation.pk])
     answer = client.post(new, {"name": "Ledger", "url": url, "kinds": []})
     assert answer.status_code == 200
@@ -97,7 +97,7 @@ def test_a_forbidden_address_is_refused_with_the_reason(client: Client, world: W
 
 
 def test_only_those_who_manage_the_organisation(client: Client, world: World, settings: Settings) -> None:
-    client.force_login(world.owner)
+    sign_in_confirmed(client, world.owner)
     make(client, world, "https://hooks.example.com/")
     made = Endpoint.objects.get()
     arguments = [world.organisation.pk, made.pk]
@@ -105,10 +105,10 @@ def test_only_those_who_manage_the_organisation(client: Client, world: World, se
     before = list(Endpoint.objects.values())
     people = [(world.team_mate, 403), (world.viewer, 403), (world.account_manager, 403), (world.stranger, 404)]
     for person, status in people:
-        client.force_login(person)
+        sign_in_confirmed(client, person)
         assert [client.post(reverse(f"portal:{name}", args=arguments)).status_code for name in posts] == [status] * 5
     # By one's own organisation one does not reach another's endpoint either.
-    client.force_login(world.stranger)
+    sign_in_confirmed(client, world.stranger)
     theirs = [world.stranger_contract.organisation_id, made.pk]
     assert [client.post(reverse(f"portal:{name}", args=theirs)).status_code for name in posts] == [404] * 5
     assert list(Endpoint.objects.values()) == before

@@ -27,8 +27,13 @@ def agent_key_rotate(
 ) -> tuple[AgentKey, str]:
     """A successor of a live key and its text, shown once. The old key is accepted for `overlap` more, at most.
 
-    Raises DomainError for a key that is not live, or when two of its name are: one must end before another is made.
+    Raises DomainError for a key that is not live, for an end that has passed, or when two of its name are live: one
+    must end before another is made.
     """
+    if overlap <= datetime.timedelta():
+        raise DomainError(
+            _("The old key cannot end in the past. Choose a later time, or revoke it."), code="overlap_passed"
+        )
     live = keys_live().select_for_update().filter(pk=key.pk).first()
     if live is None:
         raise DomainError(_("This key has ended. Create a new one instead."), code="key_not_live")

@@ -2,9 +2,10 @@
 
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
-from django.db import models
+from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -18,7 +19,11 @@ class UserQuery(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
-        user.save(using=self._db)
+        with transaction.atomic(using=self._db):
+            user.save(using=self._db)
+            # allauth keeps addresses beside the user. One that the operator or an invitation gave is a verified one.
+            address = apps.get_model("account", "EmailAddress")
+            address.objects.using(self._db).create(user=user, email=user.email, verified=True, primary=True)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
@@ -89,6 +94,39 @@ class Membership(models.Model):
         ]
 
 
+class Invitation(models.Model):
+    """A role that waits for whoever can read an e-mail address. Only a hash of the link's token is stored."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="invitations")
+    email = models.EmailField()
+    role = models.CharField(max_length=10, choices=Role.choices)
+    digest = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    accepted_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organisation", "email"],
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="invitation_one_open_per_address",
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="invitation_role_known"),
+            models.CheckConstraint(condition=models.Q(email=Lower("email")), name="invitation_email_lower"),
+            models.CheckConstraint(
+                condition=models.Q(accepted_at=None) | models.Q(revoked_at=None), name="invitation_one_end"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+
 class Scope(models.TextChoices):
     INGEST = "ingest", _("Report incidents")
     READ = "read", _("Read")
@@ -130,3 +168,8 @@ class AgentKey(models.Model):
 
     def __str__(self) -> str:
         return f"yoco_{self.scope}_{self.lookup}_…"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is accepted now."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())

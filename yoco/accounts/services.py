@@ -148,20 +148,6 @@ def reader_update(*, user: User, **fields: str) -> None:
 
 
 @transaction.atomic
-def agent_key_revoke(*, key: AgentKey, actor: User) -> None:
-    """Ends a key at once; what its agents still hold is refused. Raises DomainError if it is revoked already."""
-    if AgentKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()) != 1:
-        raise DomainError(_("This key is revoked already."), code="already_revoked")
-    audit_record(
-        action="key.revoked",
-        actor=actor,
-        subject=key,
-        organisation_id=key.organisation_id,
-        data={"name": key.name, "lookup": key.lookup},
-    )
-
-
-@transaction.atomic
 def member_role_set(*, membership: Membership, role: Role, actor: User) -> None:
     """Gives a member another role. Raises DomainError if that would leave the organisation without an owner, and if
     someone who is no owner makes or unmakes one."""

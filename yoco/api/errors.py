@@ -7,6 +7,8 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
 from yoco.core.ids import uuid7
@@ -37,6 +39,17 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _problem(HTTPStatus.NOT_FOUND, NOTHING_HERE, code="not_found")
 
 
+def too_many_requests(request: HttpRequest) -> HttpResponse:
+    """429: beyond a limit on sign-in, on account pages or on invitations. The API's own limit answers by itself."""
+    if _is_api(request):
+        detail = "Too many requests. Send them again later; nothing was changed."
+        answer: HttpResponse = _problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled")
+    else:
+        answer = render(request, "429.html", status=HTTPStatus.TOO_MANY_REQUESTS)
+    answer["Retry-After"] = "300"
+    return answer
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     """500, with the number under which the fault is in the log; 503 where only the database does not answer."""
     if not _is_api(request):
@@ -45,7 +58,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         detail = "The database does not answer. Send the request again later; nothing is stored twice."
         return _problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
     request_id = str(uuid7())
-    log.error("Request %s failed: %s %s", request_id, request.method, request.path, exc_info=True)
+    log.error("Request %s failed: %s %s", request_id, request.method, escape_uri_path(request.path), exc_info=True)
     return _problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Something failed on our side; the fault is written down under this request's number. "

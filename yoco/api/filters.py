@@ -1,11 +1,30 @@
 """Query parameters of the lists."""
 
+import datetime
+from typing import Any
+
 import django_filters as filters
+from django_filters.fields import IsoDateTimeField
 
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Outcome, Statement, Verdict
 from yoco.incidents.models import Incident, IncidentState, Kind, Origin, Resolution, Signal
+
+
+class InstantField(IsoDateTimeField):
+    """A time that exists in UTC too; the first and last hours of the calendar do not in every zone."""
+
+    def strptime(self, value: Any, format: str) -> datetime.datetime:
+        try:
+            parsed: datetime.datetime = super().strptime(value, format)
+            return parsed.astimezone(datetime.UTC)
+        except OverflowError as error:
+            raise ValueError from error
+
+
+class InstantFilter(filters.IsoDateTimeFilter):
+    field_class = InstantField
 
 
 class ContractFilter(filters.FilterSet):
@@ -38,8 +57,8 @@ class IncidentFilter(filters.FilterSet):
     state = filters.ChoiceFilter(choices=IncidentState.choices)
     origin = filters.ChoiceFilter(choices=Origin.choices)
     resolution = filters.ChoiceFilter(choices=Resolution.choices)
-    started_from = filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="gte")
-    started_before = filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="lt")
+    started_from = InstantFilter(field_name="started_at", lookup_expr="gte")
+    started_before = InstantFilter(field_name="started_at", lookup_expr="lt")
 
     class Meta:
         model = Incident

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from yoco.contracts.models import Contract
+from yoco.core.downloads import cell
 from yoco.core.money import Money
 from yoco.credits.chain import GENESIS, timestamp
 from yoco.credits.ledger import entry_of
@@ -74,7 +75,7 @@ def account_statement_csv(*, statement: AccountStatement) -> str:
                 timestamp(line.transaction.effective_at),
                 line.transaction.kind,
                 line.credit_id,
-                line.order_number or "",
+                cell(line.order_number or ""),
                 amount(line.minor),
                 amount(line.balance),
                 statement.currency,

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from yoco.core.downloads import cell
 from yoco.credits.models import CreditState
 from yoco.guarantee.labels import INTERVALS, verdict_sentence
 
@@ -129,7 +130,7 @@ def _flat(prefix: str, value: Any) -> list[tuple[str, Any]]:
         return rows
     if isinstance(value, bool):
         value = "true" if value else "false"
-    return [(prefix, "" if value is None else value)]
+    return [(prefix, "" if value is None else cell(value))]
 
 
 def share_text(counted: int, resolved: int, share: str | None) -> str:

@@ -173,6 +173,7 @@ def units(incidents: Iterable[IncidentFacts], years: Sequence[Year]) -> list[lis
     first_of_event: dict[tuple[str, str], int] = {}
     of_run: dict[str, list[int]] = {}
     terms_of = [terms_at(facts.started_at, years) for facts in ordered]
+    relapses_until = [facts.ended_at + terms.relapse_window for facts, terms in zip(ordered, terms_of, strict=True)]
     for index, facts in enumerate(ordered):
         if facts.root_event is not None:
             anchor = first_of_event.setdefault((facts.root_event, facts.run), index)
@@ -182,9 +183,10 @@ def units(incidents: Iterable[IncidentFacts], years: Sequence[Year]) -> list[lis
             if terms_of[anchor].unit == "root_event":
                 parent[root(index)] = root(anchor)
         recent = of_run.setdefault(facts.run, [])
-        recent[:] = [i for i in recent if within(facts.started_at, ordered[i].ended_at, terms_of[i].relapse_window)]
+        recent[:] = [i for i in recent if facts.started_at <= relapses_until[i]]
         for i in recent:
-            if fails_again(ordered[i], facts, terms_of[i]):
+            # A storm of reports about one workload is one unit soon: what is joined already is not compared again.
+            if root(i) != root(index) and fails_again(ordered[i], facts, terms_of[i]):
                 parent[root(index)] = root(i)
         recent.append(index)
 

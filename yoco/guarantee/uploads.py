@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import User
 from yoco.contracts.models import Contract
 from yoco.core.audit import audit_record
+from yoco.core.downloads import cell
 from yoco.core.problem import DomainError
 from yoco.guarantee.imports import REJECT_COLUMNS, ImportOutcome, import_spec, incidents_import
 from yoco.guarantee.models import ImportFile
@@ -103,7 +104,7 @@ def import_file_rejects(*, file: ImportFile) -> str:
         lines=_lines(file),
         spec=import_spec(contract=file.contract, **file.options),
         dry_run=True,
-        reject=lambda rejected: rows.writerow([rejected.line, rejected.reason, rejected.text]),
+        reject=lambda rejected: rows.writerow([rejected.line, cell(rejected.reason), cell(rejected.text)]),
     )
     return out.getvalue()
 

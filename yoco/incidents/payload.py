@@ -20,6 +20,7 @@ T = TypeVar("T")
 SUPPORTED_MAJORS = (1,)
 MAX_REPORT_BYTES = 256 * 1024
 MAX_AHEAD = datetime.timedelta(minutes=5)
+MAX_VALUES = 1_000_000  # in one body; 500 reports of the largest kind have half of that
 MAX_DEPTH = 64  # far below what makes a database or an encoder fail, in the depth of any caller
 # How long an agent may take to notice a failure: its watchdogs take minutes.
 MAX_UNNOTICED = datetime.timedelta(days=1)
@@ -178,8 +179,10 @@ class Unreadable:
 def json_read(body: bytes) -> Any:
     """The value of a JSON text, with `Unreadable` in place of list items that hold NaN or lone surrogates.
 
-    Raises Invalid when the text is not JSON at all.
+    Raises Invalid when the text is not JSON at all, or of so many values that they would take a multiple of its size.
     """
+    if sum(body.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
+        raise Invalid(f"A request may have {MAX_VALUES:,} values. Send fewer reports at once.")
     try:
         return msgspec.json.decode(body)
     except RecursionError:

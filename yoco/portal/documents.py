@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from weasyprint.text.fonts import FontConfiguration
 from weasyprint.urls import URLFetcher
 
+from yoco.core.downloads import cell
 from yoco.core.templatetags.formats import number, percent, seconds_as_gpu_hours
 from yoco.guarantee.labels import rule_sentence
 from yoco.guarantee.models import Outcome, Statement, Verdict
@@ -94,7 +95,7 @@ def statement_csv(statement: Statement) -> Iterable[str]:
     writer = csv.DictWriter(buffer, CSV_COLUMNS, extrasaction="ignore", lineterminator="\r\n")
     writer.writeheader()
     for row in json.loads(statement.canonical)["incidents"]:
-        writer.writerow({**row, **row["conditions"]})
+        writer.writerow({name: cell(value) for name, value in {**row, **row["conditions"]}.items()})
         if buffer.tell() > 64 * 1024:
             yield buffer.getvalue()
             buffer.seek(0)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone, translation
 
@@ -27,7 +28,12 @@ class ReaderMiddleware:
             return self.get_response(request)
 
 
+def sign_on(request: HttpRequest) -> dict[str, bool]:
+    """Context processor: whether any organisation signs its people in elsewhere."""
+    return {"has_sign_on": bool(settings.SSO_PROVIDERS)}
+
+
 def theme(request: HttpRequest) -> dict[str, str]:
     """Context processor: the theme that this browser chose; empty follows the system."""
-    chosen = request.COOKIES.get("theme", "")
+    chosen = request.COOKIES.get(settings.THEME_COOKIE_NAME, "")
     return {"theme": chosen if chosen in THEMES else ""}

@@ -4,22 +4,26 @@ import datetime
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 
 from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.clock import milliseconds_between
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, Regrouping, RegroupingProposal
+from yoco.incidents.models import AgentBoot, Decision, Dispute, Exclusion, Incident, Regrouping, RegroupingProposal
 
 PAGE_SIZE = 50
 
 
 def contracts_listed(*, user: User) -> QuerySet[Contract]:
-    """The contracts that `user` may see, with their organisation and years (latest first in `years_listed`)."""
+    """The contracts that `user` may see, with their organisation, their years (latest first in `years_listed`) and
+    whether anything has ever come from an agent or an import (`is_heard`)."""
     years = Prefetch("years", ContractYear.objects.order_by("-number"), to_attr="years_listed")
+    ours = {"contract": OuterRef("pk")}
+    heard = Exists(AgentBoot.objects.filter(**ours)) | Exists(Incident.objects.filter(**ours))
     return (
         visible(Contract.objects.all(), principal=user)
+        .annotate(is_heard=heard)
         .select_related("organisation")
         .prefetch_related(years)
         .order_by("organisation__name", "number")

@@ -8,6 +8,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from yoco.core.downloads import attachment
 from yoco.core.problem import DomainError
 from yoco.desk.access import account_manager, desk
 from yoco.desk.forms import UploadForm
@@ -96,5 +97,4 @@ def import_rejects(request: HttpRequest, file_id: uuid.UUID) -> HttpResponse:
     """The lines that cannot be read, with number and reason."""
     file = import_file_in_url(file_id)
     response = HttpResponse(import_file_rejects(file=file), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{file.contract.number}-{file.sha256[:12]}-rejects.csv"'
-    return response
+    return attachment(response, file.contract.number, file.sha256[:12], "rejects.csv")

@@ -108,7 +108,11 @@ def _when_and_where(text: str, spec: ImportSpec) -> tuple[datetime.datetime, str
     if found := SINCE_BOOT.search(text):
         if spec.boot_time is None:
             raise RowError(_("The time counts from the start of the machine; say when that was."))
-        return spec.boot_time + datetime.timedelta(seconds=float(found["seconds"])), _named(node)
+        try:
+            at = spec.boot_time + datetime.timedelta(seconds=float(found["seconds"]))
+        except OverflowError:
+            raise RowError(_("The line has no time that can be read.")) from None
+        return at, _named(node)
     if found := CLOCK.search(text):
         at = datetime.datetime.strptime(found["time"], "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007  (the spec names the zone)
         return instant(at.isoformat(), spec), _named(node)

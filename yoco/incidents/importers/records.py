@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ def instant(text: str, spec: ImportSpec) -> datetime.datetime:
             at = datetime.datetime.strptime(text, spec.time_format)  # noqa: DTZ007  (the zone follows below)
         else:
             at = datetime.datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, re.error):  # a format that names a part twice is no pattern
         if spec.time_format:
             sentence = _("“%(text)s” is not a time in the format %(format)s.")
         else:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import ContractYear
+from yoco.core.downloads import attachment
 from yoco.guarantee.analytics.selectors import TOPICS, Given, year_analytics
 from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import year_in_url, years_in_url
@@ -153,6 +154,4 @@ def _download(
         raise Http404
     content, media_type = table_file(table, kind)
     response = HttpResponse(content, content_type=media_type)
-    name = f"{year.contract.number}-year-{year.number}-{code}.{kind}"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    return attachment(response, year.contract.number, "year", year.number, f"{code}.{kind}")

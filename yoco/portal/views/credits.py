@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import Contract
 from yoco.core.clock import local_midnight
+from yoco.core.downloads import attachment
 from yoco.credits.export import account_statement_csv, ledger_export
 from yoco.credits.selectors import AccountStatement, account_statement, credit_balances, credits_of_contract
 from yoco.guarantee.tally import years_synthetic
@@ -54,8 +55,7 @@ def credit_account_csv(request: HttpRequest, contract_id: uuid.UUID) -> HttpResp
     contract = contract_in_url(request, contract_id)
     text = account_statement_csv(statement=account_until_now(contract))
     response = HttpResponse(text, content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{contract.number}-account.csv"'
-    return response
+    return attachment(response, contract.number, "account.csv")
 
 
 @require_GET
@@ -64,5 +64,4 @@ def ledger_json(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """The whole ledger of a contract as it is hashed, for people who check the chain themselves (docs/ledger.md)."""
     contract = contract_in_url(request, contract_id)
     response = JsonResponse(ledger_export(contract=contract), json_dumps_params={"ensure_ascii": False, "indent": 1})
-    response["Content-Disposition"] = f'attachment; filename="{contract.number}-ledger.json"'
-    return response
+    return attachment(response, contract.number, "ledger.json")

@@ -1,5 +1,6 @@
 """The first page after sign-in, and how a reader wants to read."""
 
+from allauth.mfa.utils import is_mfa_enabled
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -25,7 +26,8 @@ A_YEAR_S = 365 * 24 * 3600
 @require_GET
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    """Account managers work at the desk; a customer with one contract sees its current year; others choose."""
+    """Account managers work at the desk; a customer with one contract that reports sees its current year; others
+    choose, or are led to the first run."""
     user = reader(request)
     if user.is_account_manager:
         return redirect("desk:portfolio")
@@ -35,9 +37,10 @@ def home(request: HttpRequest) -> HttpResponse:
     ]
     if len(contracts) == 1:
         contract, year = contracts[0]
-        if year is not None:
+        if year is not None and contract.is_heard:  # type: ignore[attr-defined]
             return redirect("portal:year", contract.pk, year.pk)
-    return render(request, "portal/home.html", {"contracts": contracts})
+    memberships = user.memberships.filter(revoked_at=None).select_related("organisation").order_by("organisation__name")
+    return render(request, "portal/home.html", {"contracts": contracts, "memberships": memberships})
 
 
 @require_POST
@@ -52,12 +55,16 @@ def preferences(request: HttpRequest) -> HttpResponse:
     if language in dict(settings.LANGUAGES):
         if request.user.is_authenticated:
             reader_update(user=reader(request), language=language)
-        response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=A_YEAR_S, samesite="Lax")
+        _remember(response, settings.LANGUAGE_COOKIE_NAME, language)
     if theme in THEMES:
-        response.set_cookie("theme", theme, max_age=A_YEAR_S, samesite="Lax")
+        _remember(response, settings.THEME_COOKIE_NAME, theme)
     elif theme:
-        response.delete_cookie("theme", samesite="Lax")
+        response.delete_cookie(settings.THEME_COOKIE_NAME, samesite="Lax")
     return response
+
+
+def _remember(response: HttpResponse, name: str, value: str) -> None:
+    response.set_cookie(name, value, max_age=A_YEAR_S, samesite="Lax", secure=settings.HTTPS, httponly=True)
 
 
 class ReaderForm(forms.Form):
@@ -86,4 +93,10 @@ def settings_page(request: HttpRequest) -> HttpResponse:
             messages.success(request, _("Your settings are saved."))
         return redirect(reverse("portal:settings"))
     memberships = user.memberships.filter(revoked_at=None).select_related("organisation").order_by("organisation__name")
-    return render(request, "portal/settings.html", {"section": "settings", "form": form, "memberships": memberships})
+    context = {
+        "section": "settings",
+        "form": form,
+        "memberships": memberships,
+        "second_factor": is_mfa_enabled(user),
+    }
+    return render(request, "portal/settings.html", context)

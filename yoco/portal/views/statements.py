@@ -1,6 +1,7 @@
 """A frozen statement: as a page, as PDF, and as the very bytes that its hash is of."""
 
 import json
+import math
 import uuid
 from typing import Any, TypeVar
 
@@ -10,15 +11,19 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from yoco.core.buckets import Rate, local_buckets
+from yoco.core.downloads import attachment
 from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
-from yoco.portal.access import year_in_url
+from yoco.portal.access import reader, year_in_url
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
 from yoco.portal.words import threshold_words
 
+# Of one person in one process: a document takes a processor for seconds.
+PDF_RATE = Rate(per_second=0.5, burst=10)
 R = TypeVar("R", HttpResponse, StreamingHttpResponse)
 
 
@@ -80,6 +85,10 @@ def statement_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.U
 @login_required
 def statement_as_pdf(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
     statement = statement_in_url(request, contract_id, year_id, revision)
+    if wait := local_buckets().take(f"pdf:{reader(request).pk}", PDF_RATE):
+        busy = _("Too many documents at once. Try again in a few seconds.")
+        headers = {"Retry-After": str(math.ceil(wait))}
+        return HttpResponse(busy, status=429, content_type="text/plain; charset=utf-8", headers=headers)
     response = HttpResponse(statement_pdf(context_of(statement)), content_type="application/pdf")
     return _named(response, statement, "pdf")
 
@@ -109,12 +118,10 @@ def export(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> 
     """Everything needed to recompute the year's share, as `tools/recompute.py` reads it."""
     year = year_in_url(request, contract_id, year_id)
     response = JsonResponse(year_export(year=year), json_dumps_params={"ensure_ascii": False, "indent": 1})
-    response["Content-Disposition"] = f'attachment; filename="{year.contract.number}-year-{year.number}-export.json"'
-    return response
+    return attachment(response, year.contract.number, "year", year.number, "export.json")
 
 
 def _named(response: R, statement: Statement, ending: str) -> R:
     year = statement.year
-    name = f"{year.contract.number}-year-{year.number}-revision-{statement.revision}.{ending}"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    revision = f"{statement.revision}.{ending}"
+    return attachment(response, year.contract.number, "year", year.number, "revision", revision)

@@ -32,7 +32,7 @@ from yoco.notify.kinds import TEST, WEBHOOK_KINDS
 from yoco.notify.models import DeliveryState, Endpoint
 from yoco.notify.selectors import deliveries_of, endpoints_of
 from yoco.portal.access import reader
-from yoco.portal.views.organisations import managed
+from yoco.portal.managing import confirmed, managed
 
 PAGE_SIZE = 50
 REPLAY_DAYS = (1, 7, 30)
@@ -66,10 +66,9 @@ def webhooks(request: HttpRequest, organisation_id: uuid.UUID) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-@login_required
-def webhook_new(request: HttpRequest, organisation_id: uuid.UUID) -> HttpResponse:
+@confirmed
+def webhook_new(request: HttpRequest, found: Organisation) -> HttpResponse:
     """The new endpoint's secret is in this one answer and nowhere else."""
-    found = managed(request, organisation_id)
     form = EndpointForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
@@ -124,9 +123,9 @@ def webhook(request: HttpRequest, organisation_id: uuid.UUID, endpoint_id: uuid.
 
 @never_cache
 @require_POST
-@login_required
-def webhook_rotate(request: HttpRequest, organisation_id: uuid.UUID, endpoint_id: uuid.UUID) -> HttpResponse:
-    found, endpoint = _endpoint(request, organisation_id, endpoint_id)
+@confirmed
+def webhook_rotate(request: HttpRequest, found: Organisation, endpoint_id: uuid.UUID) -> HttpResponse:
+    endpoint = get_object_or_404(Endpoint, organisation=found, pk=endpoint_id)
     endpoint, secret = endpoint_rotate(endpoint=endpoint, actor=reader(request))
     context = _context(found, endpoint=endpoint, secret=secret, rotated=True)
     return render(request, "portal/webhook_secret.html", context, status=201)

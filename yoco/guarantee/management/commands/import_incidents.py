@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
 from yoco.contracts.models import Contract
+from yoco.core.downloads import cell
 from yoco.guarantee.imports import REJECT_COLUMNS, ImportOutcome, import_spec, incidents_import, pairs_read
 from yoco.incidents.importers import FORMATS, Imported, ImportSpec, Rejected, SpecError
 
@@ -91,7 +92,7 @@ class _Rejects:
         if self._file is None:
             self._file = self.path.open("w", encoding="utf-8", newline="")
             csv.writer(self._file).writerow(REJECT_COLUMNS)
-        csv.writer(self._file).writerow([rejected.line, rejected.reason, rejected.text])
+        csv.writer(self._file).writerow([rejected.line, cell(rejected.reason), cell(rejected.text)])
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,0 +1,132 @@
+"""Who asks, and what a browser may do with the answer."""
+
+import ipaddress
+from collections.abc import Callable
+from http import HTTPStatus
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from yoco.core.problem import problem_content
+
+View = Callable[[HttpRequest], HttpResponse]
+
+# Nothing here needs a sensor, a payment or another page's frame.
+PERMISSIONS = ", ".join(
+    f"{feature}=()"
+    for feature in (
+        "accelerometer",
+        "autoplay",
+        "bluetooth",
+        "browsing-topics",
+        "camera",
+        "display-capture",
+        "encrypted-media",
+        "geolocation",
+        "gyroscope",
+        "hid",
+        "idle-detection",
+        "local-fonts",
+        "magnetometer",
+        "microphone",
+        "midi",
+        "payment",
+        "screen-wake-lock",
+        "serial",
+        "usb",
+        "web-share",
+        "xr-spatial-tracking",
+    )
+)
+
+
+class ClientAddressMiddleware:
+    """REMOTE_ADDR is the client's address, also behind proxies: rate limits and the audit of sign-ins go by it.
+
+    Each proxy appends the address of who spoke to it to X-Forwarded-For, so behind `TRUSTED_PROXIES=n` the n-th from
+    the right is the first that the client cannot have written. Without that many the request did not come by the
+    proxies, and the address of the connection stands.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.TRUSTED_PROXIES > 0:
+            told = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+            if len(told) >= settings.TRUSTED_PROXIES:
+                address = plain_address(told[-settings.TRUSTED_PROXIES])
+                if address:
+                    request.META["REMOTE_ADDR"] = address
+        # Nothing behind this reads a list that the client may have begun.
+        request.META.pop("HTTP_X_FORWARDED_FOR", None)
+        return self.get_response(request)
+
+
+def plain_address(text: str) -> str:
+    """An IP address without port and brackets, in its normal form; empty if it is none."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
+
+
+class ApiOverHttpsMiddleware:
+    """Refuses a machine that speaks HTTP where HTTPS is spoken. Redirected like a person, it would never be mended, and
+    send its key in the clear each time."""
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.HTTPS and request.path.startswith("/api/") and not request.is_secure():
+            detail = "The API is served over HTTPS only. The key of this request was readable on its way: revoke it."
+            return _problem(HTTPStatus.FORBIDDEN, detail, code="https_required")
+        return self.get_response(request)
+
+
+class BodyLimitMiddleware:
+    """Refuses a body that no page takes before any of it is read.
+
+    Without it a form's POST, also one of nobody signed in, is read to its end, and its files fill the disk.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if length.isdigit() and int(length) <= settings.MAX_BODY:
+            return self.get_response(request)
+        detail = f"A request may have {settings.MAX_BODY // 1024 // 1024} MiB."
+        if request.path.startswith("/api/"):
+            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
+        return HttpResponse(detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, content_type="text/plain")
+
+
+class HeadersMiddleware:
+    """What Django's own middleware does not say: no sensor, no embedding by other sites, and no copy in any cache.
+
+    Static files have a Cache-Control of their own; every other answer may be somebody's, so the default is to keep
+    none.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
+
+
+def _problem(status: HTTPStatus, detail: str, *, code: str) -> JsonResponse:
+    content = problem_content(status, detail, code=code)
+    return JsonResponse(content, status=status, content_type="application/problem+json")
