@@ -91,6 +91,18 @@ def test_net_benefit_takes_each_loss_off_once(year: ContractYear) -> None:
     assert benefit.net_money == money - Money(10_000, "EUR")
 
 
+def test_incidents_tell_how_many_spares_stood_ready_at_least(world: World) -> None:
+    named = [("spare-1", "pool"), ("spare-2", "pool"), ("spare-1", "pool"), ("node-9", "preempted"), ("", "")]
+    rows = [
+        incident(world.contract, at(10 + 30 * n), spare_node=node, spare_origin=origin)
+        for n, (node, origin) in enumerate(named)
+    ]
+    placements_refresh(incident_ids=[row.pk for row in rows])
+    benefit = analytics(world.year, topics=("waste",)).benefit
+    assert benefit is not None
+    assert benefit.spares_told == 2
+
+
 def test_the_loss_of_preempted_jobs_is_taken_off(world: World) -> None:
     row = incident(world.contract, at(10), preempted_gpus=8, preempted_ms=HOUR_MS)
     placements_refresh(incident_ids=[row.pk])

@@ -1,13 +1,20 @@
 """The figures beside the verdict: the published values, and what any interval and any chance must satisfy."""
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import betabinom
 
-from yoco.guarantee.statistics import METHODS, chance_of_meeting, failures_to_come, interval
+from yoco.guarantee.statistics import (
+    METHODS,
+    chance_of_ending_short,
+    chance_of_meeting,
+    failures_to_come,
+    interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,32 @@ def test_the_rest_of_the_year_is_looked_ahead_at_the_measured_rate() -> None:
 def test_methods_differ_where_they_should() -> None:
     widths = {method: interval(method, 18, 20) for method in METHODS}  # type: ignore[arg-type]
     assert all(a != b for a, b in itertools.combinations(widths.values(), 2))
+
+
+def test_the_chance_of_ending_short_knows_that_more_failures_may_come_than_expected() -> None:
+    # One of two failed, a tenth of the year is left: a fifth of a failure is expected, so the rest hardly matters.
+    assert chance_of_ending_short(1, 2, 90, 10, 90, 100) == pytest.approx(1.0, abs=1e-3)
+    # With eight of nine resolved, one more success is needed, and one failure or none leaves the year short.
+    assert 0.3 < chance_of_ending_short(8, 9, 50, 50, 90, 100) < 1
+    # Nothing to come: the year is what it is.
+    assert chance_of_ending_short(9, 10, 100, 0, 90, 100) == 0.0
+    assert chance_of_ending_short(8, 10, 100, 0, 90, 100) == 1.0
+
+
+def test_the_chance_of_ending_short_is_calibrated() -> None:
+    """Of simulated years, as many end short as their chances say; with the expected number alone, too few would."""
+    rng = random.Random(5)
+    said, was = [0.0, 0.0], [0, 0]
+    for _ in range(1500):
+        share, failures = rng.betavariate(0.5, 0.5), sum(rng.random() < 0.5 for _ in range(20))
+        to_come = sum(rng.random() < 0.5 for _ in range(20))
+        resolved = sum(rng.random() < share for _ in range(failures))
+        if not failures:
+            continue
+        chance = chance_of_ending_short(resolved, failures, 50, 50, 90, 100)
+        total = resolved + sum(rng.random() < share for _ in range(to_come))
+        half = chance >= 0.5
+        said[half] += chance
+        was[half] += total * 100 < 90 * (failures + to_come)
+    assert said[0] == pytest.approx(was[0], abs=25)
+    assert said[1] == pytest.approx(was[1], abs=25)

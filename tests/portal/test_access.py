@@ -154,6 +154,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:sessions_end_others": (nothing, POST_ONLY),
     "portal:sign_on": (nothing, PUBLIC),
     "portal:first_run": (contract, OWN),
+    "portal:fleet": (organisation, OWN),
+    "portal:fleet_file": (lambda scene: [*organisation(scene), "contracts", "csv"], OWN),
+    "portal:fleet_all": (nothing, DESK),
+    "portal:fleet_all_file": (lambda scene: ["contracts", "parquet"], DESK),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:webhooks": (organisation, MANAGED),
     "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first

@@ -62,7 +62,14 @@ def test_the_overview_says_the_main_figures(reader: Client, world: World, at_now
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        ("rates", ["The interval takes them", "28.85 h at 1,024 GPUs", "1 of 1 watched workloads failed"]),
+        (
+            "rates",
+            [
+                "The interval takes them",
+                "28.85 h at 1,024 GPUs",
+                "1 of 1 watched workload failed. Half fail within 10 h 0 min",
+            ],
+        ),
         ("waste", ["2,003.6", "4 of 5 incidents lack a measured time", "Idle spare nodes are not taken off"]),
         (
             "goodput",
@@ -75,7 +82,11 @@ def test_the_overview_says_the_main_figures(reader: Client, world: World, at_now
         ),
         (
             "recovery",
-            ["GPU error (XID), 4 of 5 failures (80.00 %)", "the longest took 30 min", "agents report the length"],
+            [
+                "GPU error (XID), 4 of 5 failures (80.00 %)",
+                "the longest took 30 min",
+                "no watched workload has told its steps",
+            ],
         ),
     ],
 )

@@ -54,3 +54,7 @@ def test_charts_are_drawn_in_light_and_dark(page: Page, world: World, language: 
             page.wait_for_timeout(500)
             colours.append(page.locator(".chart .xtick text").first.evaluate("e => getComputedStyle(e).fill"))
         assert colours[0] != colours[1]
+    page.goto(f"/organisations/{world.organisation.pk}/fleet/")
+    expect(page.locator(".chart[data-drawn]")).to_have_count(page.locator(".chart").count(), timeout=60_000)
+    assert page.locator(".chart").count() >= 4
+    check(page)

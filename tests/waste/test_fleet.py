@@ -86,6 +86,32 @@ def test_even_weeks_get_poisson_limits_and_clustered_ones_the_bootstrap() -> Non
     assert wild.interval == bootstrap_interval(clustered, [WEEK] * 10)
 
 
+def test_intervals_cover_the_truth_of_simulated_years() -> None:
+    """A quarter of even and of clustered weeks (variance five times the mean), two failures a week on average."""
+    rng = np.random.default_rng(3)
+    weeks = 26
+    for shape, floor in ((None, 0.93), (0.5, 0.86)):
+        covered = 0
+        for _ in range(200):
+            means = np.full(weeks, 2.0) if shape is None else rng.gamma(shape, 2 / shape, weeks)
+            rate = rate_measured([int(n) for n in rng.poisson(means)], [WEEK] * weeks)
+            assert rate.interval is not None
+            covered += rate.interval[0] <= 2 * 1000 / 700 <= rate.interval[1]
+        assert covered / 200 >= floor
+
+
+def test_few_failures_a_week_are_tested_too() -> None:
+    """Twelve failures in a year: spread out they may be Poisson's, in two weeks they are not."""
+    spread_out = [1 if week % 4 == 0 else 0 for week in range(48)]
+    in_two_weeks = [6, 6, *[0] * 46]
+    even, clustered = dispersion(spread_out, [WEEK] * 48), dispersion(in_two_weeks, [WEEK] * 48)
+    assert even is not None
+    assert clustered is not None
+    assert even.poisson
+    assert not clustered.poisson
+    assert dispersion([1] * 4 + [0] * 44, [WEEK] * 48) is None  # four failures say nothing
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10 * WEEK)), min_size=1, max_size=60))
 def test_a_measured_rate_lies_in_its_interval_or_says_that_there_is_none(weeks: list[tuple[int, int]]) -> None:
     rate = rate_measured([count for count, _ in weeks], [exposure for _, exposure in weeks])

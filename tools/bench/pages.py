@@ -31,8 +31,8 @@ PLACED_FAILURES = FAILURES.replace("JOIN incidents_incident i ON i.id = p.incide
 PLACED = "guarantee_placement p JOIN incidents_incident i ON i.id = p.incident_id WHERE p.year_id = %(year)s"
 TOTALS = "count(*), sum(waste_actual_ms), sum(waste_counterfactual_ms), sum(waste_potential_ms)"
 DAYS = (
-    f"SELECT run_id, (started_at AT TIME ZONE 'Europe/Madrid')::date, count(*) FROM {PLACED_FAILURES} GROUP BY 1, 2",
-    f"SELECT run_id, min(started_at) FROM {PLACED_FAILURES} GROUP BY 1",
+    "SELECT run_id, (started_at AT TIME ZONE 'Europe/Madrid')::date, count(*), min(started_at) "
+    f"FROM {PLACED_FAILURES} GROUP BY 1, 2",
 )
 TALLY = "SELECT outcome, count(*) FROM guarantee_placement WHERE year_id = %(year)s AND lead GROUP BY 1"
 BY_TERM = (

@@ -2,10 +2,15 @@
 
 from typing import Any
 
+from django.conf import settings
+from django.utils import timezone
 from rest_framework import serializers
 
 from yoco.contracts.models import ContractYear
-from yoco.guarantee.analytics.selectors import Given, year_analytics
+from yoco.guarantee.analytics.jobs import year_found
+from yoco.guarantee.analytics.selectors import TOPICS, Analytics, Given, year_analytics
+from yoco.guarantee.models import AnalyticsJob
+from yoco.guarantee.tally import years_size
 
 
 class AnalyticsQuestion(serializers.Serializer[dict[str, Any]]):
@@ -26,11 +31,37 @@ class AnalyticsSerializer(serializers.Serializer[Any]):
     tables = serializers.DictField(child=serializers.ListField(child=serializers.DictField()))
 
 
-def analytics_told(year: ContractYear, asked: dict[str, Any]) -> dict[str, Any]:
-    """Every table of the year as it stands now."""
+class AnalyticsJobSerializer(serializers.ModelSerializer[AnalyticsJob]):
+    """How far the service is with a topic of a year of very many incidents."""
+
+    topic = serializers.CharField(source="question.topic")
+
+    class Meta:
+        model = AnalyticsJob
+        fields = ("topic", "state", "steps_done", "steps")
+
+
+class AnalyticsWaitSerializer(serializers.Serializer[Any]):
+    """Ask again after as many seconds as the header Retry-After says."""
+
+    jobs = AnalyticsJobSerializer(many=True)
+
+
+def analytics_told(year: ContractYear, asked: dict[str, Any]) -> dict[str, Any] | list[AnalyticsJob]:
+    """Every table of the year as it stands now, or the jobs that are at it where there are very many incidents."""
     seconds = asked["write_seconds"]
     given = Given(asked["spare_nodes"], None if seconds is None else round(seconds * 1000))
-    found = year_analytics(year=year, given=given)
+    incidents, _synthetic = years_size(year_ids=[year.pk])
+    now = timezone.now()
+    if incidents > settings.ANALYTICS_AT_ONCE:
+        parts = [year_found(year=year, topic=topic, given=given, incidents=incidents, now=now) for topic in TOPICS]
+        if jobs := [part for part in parts if isinstance(part, AnalyticsJob)]:
+            return jobs
+        found, *others = [part for part in parts if isinstance(part, Analytics)]
+        for other in others:
+            found.tables |= other.tables
+    else:
+        found = year_analytics(year=year, given=given, now=now)
     price = year.contract.price_per_gpu_hour
     return {
         "as_of": found.scope.now,

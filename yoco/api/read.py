@@ -17,7 +17,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 from yoco.accounts.access import access, visible
 from yoco.accounts.models import AgentKey, Scope
 from yoco.api import filters, serializers
-from yoco.api.analytics import AnalyticsQuestion, AnalyticsSerializer, analytics_told
+from yoco.api.analytics import AnalyticsQuestion, AnalyticsSerializer, AnalyticsWaitSerializer, analytics_told
 from yoco.api.schema import problems
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.problem import DomainError
@@ -98,14 +98,22 @@ class ContractYearViewSet(TenantViewSet):
         """Everything needed to recompute the share and the verdict; `tools/recompute.py` does."""
         return Response(year_export(year=self.get_object()))  # type: ignore[arg-type]
 
-    @extend_schema(parameters=[AnalyticsQuestion], responses={200: AnalyticsSerializer, **problems(400)}, filters=False)
+    @extend_schema(
+        parameters=[AnalyticsQuestion],
+        responses={200: AnalyticsSerializer, 202: AnalyticsWaitSerializer, **problems(400)},
+        filters=False,
+    )
     @action(detail=True, pagination_class=None, filterset_class=None)
     def analytics(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Failure rates, wasted GPU-time, goodput and recovery: the tables that the pages draw."""
         year = self.get_object()
         question = AnalyticsQuestion(data=request.query_params)
         question.is_valid(raise_exception=True)
-        return Response(AnalyticsSerializer(analytics_told(year, question.validated_data)).data)  # type: ignore[arg-type]
+        told = analytics_told(year, question.validated_data)  # type: ignore[arg-type]
+        if isinstance(told, list):
+            waiting = AnalyticsWaitSerializer({"jobs": told}).data
+            return Response(waiting, status=HTTPStatus.ACCEPTED, headers={"Retry-After": "5"})
+        return Response(AnalyticsSerializer(told).data)
 
 
 AMBIGUOUS = "Incidents of several contracts have this id. Name the contract: ?contract=…"

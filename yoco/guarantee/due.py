@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from yoco.credits.services import credits_sweep
+from yoco.guarantee.analytics.jobs import jobs_sweep
 from yoco.guarantee.intake import silences_account
 from yoco.guarantee.services import years_close
 
@@ -23,7 +24,7 @@ class Done:
 
 
 def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
-    """Accounts for silences, moves contract years on, brings credits up to date, then `also`, in this order.
+    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again, then `also`.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
@@ -32,6 +33,7 @@ def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
         ("unaccounted incidents opened", lambda at: sum(silences_account(as_of=at).values())),
         ("contract years moved on", _years),
         ("steps of credits done", lambda at: credits_sweep(as_of=at)),
+        ("jobs of the analytics started again", lambda at: jobs_sweep(as_of=at)),
         *also,
     ]
     done = Done()

@@ -77,6 +77,8 @@ class Placement(models.Model):
                 ],
                 name="placement_tally",
             ),
+            # Whether anything of a year was placed since its analytics were computed.
+            models.Index(fields=["year", "placed_at"], name="placement_by_year_placed"),
             # Neighbours of an incident: what the same workload met shortly before and after.
             models.Index(fields=["run", "ended_at"], name="placement_by_run_end"),
             # The members of a root event, where the terms count root events alone.
@@ -154,3 +156,44 @@ class ImportFile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class JobState(models.TextChoices):
+    WAITING = "waiting", _("Waiting")
+    RUNNING = "running", _("Running")
+    DONE = "done", _("Done")
+    FAILED = "failed", _("Failed")
+
+
+class AnalyticsJob(models.Model):
+    """Analytics of so many incidents that a page cannot wait for them: asked once for the same data, then kept.
+
+    `inputs_sha256` is a hash of the question and of everything that the answer rests on, so a late report makes another
+    one, and an answer under the present hash is right.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    inputs_sha256 = models.CharField(max_length=64, unique=True)
+    question = models.JSONField(help_text="Fields of analytics.jobs.Question.")
+    state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
+    steps_done = models.PositiveIntegerField(default=0)
+    steps = models.PositiveIntegerField(default=1)
+    result = models.BinaryField(null=True, help_text="Of a job that is done: see analytics.codec.")
+    asked_at = models.DateTimeField(default=timezone.now)
+    alive_at = models.DateTimeField(default=timezone.now, help_text="When it last went on.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state=JobState.DONE, result__isnull=False) | (~Q(state=JobState.DONE) & Q(result=None)),
+                name="analytics_job_result_when_done",
+            )
+        ]
+        indexes = [
+            # The sweep looks for those that were lost; there are few or none.
+            models.Index(
+                fields=["alive_at"],
+                condition=Q(state__in=["waiting", "running"]),
+                name="analytics_job_unfinished",
+            )
+        ]

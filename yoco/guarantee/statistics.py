@@ -84,6 +84,29 @@ def _beta_binomial(outcomes: range, n: int, a: float, b: float) -> float:
     return float(np.exp(choose + betaln(i + a, n - i + b) - betaln(a, b)).sum())
 
 
+def chance_of_ending_short(
+    resolved: int, counted: int, elapsed_ms: int, remaining_ms: int, threshold_num: int, threshold_den: int
+) -> float:
+    """The probability that the year ends short. How many more failures follow is as uncertain as what becomes of them.
+
+    Their number is negative binomial: the rate has Jeffreys' prior Gamma(1/2, 0) updated by the failures so far. Of
+    many possible numbers, 65 spread evenly over them stand for all, or nine where each takes long.
+    """
+    if remaining_ms <= 0 or elapsed_ms <= 0:
+        return 1 - chance_of_meeting(resolved, counted, 0, threshold_num, threshold_den)
+    shape, ratio = counted + 0.5, remaining_ms / elapsed_ms
+    mean, spread = shape * ratio, sqrt(shape * ratio * (1 + ratio))
+    low, high = max(0, int(mean - 8 * spread)), int(mean + 8 * spread) + 20
+    points = min(high - low + 1, 65 if high < 10_000 else 9)
+    numbers = np.unique(np.linspace(low, high, points).round())
+    logs = gammaln(numbers + shape) - gammaln(numbers + 1) + numbers * np.log(ratio / (1 + ratio))
+    weights = np.exp(logs - logs.max())
+    chances = [
+        1 - chance_of_meeting(resolved, counted, int(number), threshold_num, threshold_den) for number in numbers
+    ]
+    return float(np.average(chances, weights=weights))
+
+
 def failures_to_come(counted: int, elapsed_ms: int, remaining_ms: int) -> int:
     """Failures expected in the rest of the year at the rate measured so far, rounded to the nearest whole number."""
     if elapsed_ms <= 0 or remaining_ms <= 0:

@@ -125,6 +125,13 @@ def years_synthetic(*, year_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
     return set(placed.order_by().values_list("year_id", flat=True).distinct())
 
 
+def years_size(*, year_ids: Iterable[uuid.UUID]) -> tuple[int, bool]:
+    """How many incidents lie in these years, and whether one was invented. One query, over the tally's index alone."""
+    placed = Placement.objects.filter(year__in=list(year_ids))
+    found = placed.aggregate(n=Count("lead"), synthetic=Count("lead", filter=Q(synthetic=True)))
+    return found["n"], found["synthetic"] > 0
+
+
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
     counted_outcomes = {"resolved", "not_resolved"}
     if terms.unaccounted == "not_resolved":
@@ -207,8 +214,8 @@ def information(counts: Tally, rules: Year, now: datetime.datetime) -> Informati
     chance = None
     start, end = rules.guaranteed_from, rules.guaranteed_until
     if n and start is not None and end is not None and start < now < end:
-        to_come = statistics.failures_to_come(n, milliseconds(start, now) or 0, milliseconds(now, end) or 0)
-        chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
+        so_far, to_come = milliseconds(start, now) or 0, milliseconds(now, end) or 0
+        chance = statistics.chance_of_ending_short(k, n, so_far, to_come, terms.threshold_num, terms.threshold_den)
     return Information(
         interval_method="wilson",
         interval_low=low,

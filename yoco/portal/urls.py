@@ -1,11 +1,12 @@
 """Routes of the customer's pages."""
 
-from django.urls import path
+from django.urls import path, re_path
 
 from yoco.portal.views import (
     analytics,
     credits,
     first_run,
+    fleets,
     incidents,
     invitations,
     keys,
@@ -45,6 +46,14 @@ urlpatterns = [
         "organisations/<uuid:organisation_id>/invitations/<uuid:invitation_id>/withdraw/",
         organisations.invitation_withdraw,
         name="invitation_withdraw",
+    ),
+    path("fleet/", fleets.of_all, name="fleet_all"),
+    re_path(r"^fleet/(?P<code>[a-z_]+)\.(?P<kind>csv|parquet)$", fleets.of_all_file, name="fleet_all_file"),
+    path("organisations/<uuid:organisation_id>/fleet/", fleets.of_organisation, name="fleet"),
+    re_path(
+        r"^organisations/(?P<organisation_id>[0-9a-f-]{36})/fleet/(?P<code>[a-z_]+)\.(?P<kind>csv|parquet)$",
+        fleets.of_organisation_file,
+        name="fleet_file",
     ),
     path(
         "organisations/<uuid:organisation_id>/members/<uuid:membership_id>/",

@@ -4,7 +4,7 @@ The classes are those of Google's goodput library, with `migration_pause` and `s
 a disruption only when a step number repeats, so it cannot see a live migration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 # A term of an incident's waste and the class in which it is badput.
@@ -44,6 +44,17 @@ class Breakdown:
     def goodput(self) -> float | None:
         """The productive share; None for a run without any time."""
         return self.productive / self.total if self.total > 0 else None
+
+
+def breakdowns_sum(parts: Iterable[Breakdown]) -> Breakdown:
+    """The breakdown of several runs together; nothing at all of none."""
+    every = list(parts)
+    return Breakdown(
+        total=sum(one.total for one in every),
+        productive=sum(one.productive for one in every),
+        badput={name: sum(one.badput[name] for one in every) for name in CLASSES},
+        excess=sum(one.excess for one in every),
+    )
 
 
 def breakdown(*, total: int, terms: Mapping[str, int]) -> Breakdown:

@@ -7,13 +7,11 @@ import uuid
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef
 
-from yoco.guarantee.analytics.scope import Scope, epoch_ms
+from yoco.guarantee.analytics.scope import Scope, Span, epoch_ms
 from yoco.incidents.models import AgentBoot, Run
 from yoco.waste.rates import GPUS_PER_NODE, nodes_of
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +19,7 @@ class Watched:
     """A run and when it was watched within the year, in milliseconds since 1970. `gpus` may be unknown or zero."""
 
     id: uuid.UUID
+    contract_id: uuid.UUID
     name: str
     gpus: int | None
     gpus_per_node: int | None
@@ -51,26 +50,31 @@ class Watched:
 
 
 def runs_watched(scope: Scope) -> list[Watched]:
-    """The runs that an agent watched in this year, the largest GPU-time first. Two queries; no incident is read."""
-    contract = scope.year.contract_id
+    """The runs that an agent watched in these years, the largest GPU-time first. Two queries; no incident is read."""
+    windows = scope.windows_ms()
+    first_start = min(year.starts_at for year in scope.years)
     boots = AgentBoot.objects.filter(
-        Q(last_seen_at__gt=scope.year.starts_at), contract=contract, first_seen_at__lt=scope.until
+        contract__in=list(windows), last_seen_at__gt=first_start, first_seen_at__lt=scope.until
     ).exclude(run_id="")
-    spans: dict[str, list[Span]] = {}
-    low, high = scope.start_ms, scope.until_ms
-    for run_id, first, last, ended in boots.values_list("run_id", "first_seen_at", "last_seen_at", "run_ended_at"):
+    spans: dict[tuple[uuid.UUID, str], list[Span]] = {}
+    rows = boots.values_list("contract_id", "run_id", "first_seen_at", "last_seen_at", "run_ended_at")
+    for contract_id, run_id, first, last, ended in rows:
+        low, high = windows[contract_id]
         end = min(epoch_ms(min(last, ended) if ended else last), high)
         start = max(epoch_ms(first), low)
         # A clock that ran backwards gives no time.
         if end > start:
-            spans.setdefault(run_id, []).append((start, end))
-    runs = Run.objects.filter(contract=contract, run_id__in=boots.values("run_id")).only(
-        "run_id", "name", "gpus", "gpus_per_node"
+            spans.setdefault((contract_id, run_id), []).append((start, end))
+    told = boots.filter(contract=OuterRef("contract"), run_id=OuterRef("run_id"))
+    runs = Run.objects.filter(Exists(told), contract__in=list(windows)).only(
+        "contract_id", "run_id", "name", "gpus", "gpus_per_node"
     )
     watched = [
-        Watched(run.pk, str(run), run.gpus, run.gpus_per_node, merged(spans[run.run_id]))
+        Watched(
+            run.pk, run.contract_id, str(run), run.gpus, run.gpus_per_node, merged(spans[run.contract_id, run.run_id])
+        )
         for run in runs
-        if run.run_id in spans
+        if (run.contract_id, run.run_id) in spans
     ]
     return sorted(watched, key=lambda run: (-run.gpu_ms, run.name, run.id))
 

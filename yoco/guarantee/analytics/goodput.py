@@ -1,17 +1,19 @@
 """How much of the watched GPU-time moved training on: measured, and by the published formulas."""
 
+import uuid
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 from django.db.models import Avg, Count, DurationField, ExpressionWrapper, F, Sum
 
 from yoco.guarantee.analytics.exposure import Watched
+from yoco.guarantee.analytics.paces import RunPace
 from yoco.guarantee.analytics.rates import YearRates
 from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.analytics.waste import RunWaste, Sums, term_sum
 from yoco.guarantee.models import Placement
-from yoco.waste.badput import Breakdown, breakdown
+from yoco.waste.badput import Breakdown, breakdown, breakdowns_sum
 from yoco.waste.ettr import checkpoint_interval_optimal, ettr_linear, ettr_renewal, survival
 from yoco.waste.model import HOUR_MS, Defaults
 from yoco.waste.rates import availability
@@ -58,26 +60,46 @@ ASSUMED = Assumptions(
 )
 
 
-def assumptions_of(scope: Scope, *, write_ms: int | None) -> Assumptions:
-    """What the year's incidents say of checkpoints and restarts, two queries.
+def assumptions_of(scope: Scope, *, write_ms: int | None) -> dict[uuid.UUID, Assumptions]:
+    """By contract, what its incidents say of checkpoints and restarts; two queries.
 
     A failure falls anywhere between two checkpoints, so the interval is twice the mean age of the last one.
     """
-    placed = Placement.objects.filter(year=scope.year)
+    placed = Placement.objects.filter(year__in=scope.years)
     age = ExpressionWrapper(F("started_at") - F("incident__last_checkpoint_at"), output_field=DurationField())
-    ages = placed.filter(incident__last_checkpoint_at__lte=F("started_at")).aggregate(mean=Avg(age), n=Count("pk"))
-    restarts = placed.filter(waste_estimated=False, waste_terms__actual__restart__gt=0).aggregate(
-        n=Count("pk"),
-        restart=term_sum("actual", "restart"),
-        queue=term_sum("actual", "queue"),
-        gpus=Sum("incident__gpus"),
+    known: list[Any] = list(
+        placed.filter(incident__last_checkpoint_at__lte=F("started_at"))
+        .values("year__contract")
+        .annotate(mean=Avg(age), n=Count("pk"))
+        .order_by()
     )
-    n, gpus = restarts["n"], restarts["gpus"] or 0
-    interval = 2 * round(ages["mean"].total_seconds() * 1000) if ages["mean"] else 0
+    restarts: list[Any] = list(
+        placed.filter(waste_estimated=False, waste_terms__actual__restart__gt=0)
+        .values("year__contract")
+        .annotate(
+            n=Count("pk"),
+            restart=term_sum("actual", "restart"),
+            queue=term_sum("actual", "queue"),
+            gpus=Sum("incident__gpus"),
+        )
+        .order_by()
+    )
+    ages = {row["year__contract"]: row for row in known}
+    measured = {row["year__contract"]: row for row in restarts}
+    return {
+        year.contract_id: _assumptions(ages.get(year.contract_id), measured.get(year.contract_id), write_ms)
+        for year in scope.years
+    }
+
+
+def _assumptions(age: Any, restart: Any, write_ms: int | None) -> Assumptions:
+    interval = 2 * round(age["mean"].total_seconds() * 1000) if age else 0
+    gpus = (restart["gpus"] or 0) if restart else 0
+    n = restart["n"] if gpus else 0
     return Assumptions(
-        Assumption("interval", interval or DEFAULTS.checkpoint_interval_ms, ages["n"] if interval else 0),
-        Assumption("restart", int(restarts["restart"] or 0) // gpus if gpus else DEFAULTS.restart_ms, n if gpus else 0),
-        Assumption("wait", int(restarts["queue"] or 0) // gpus if gpus else DEFAULTS.queue_ms, n if gpus else 0),
+        Assumption("interval", interval or DEFAULTS.checkpoint_interval_ms, age["n"] if interval else 0),
+        Assumption("restart", int(restart["restart"]) // gpus if gpus else DEFAULTS.restart_ms, n),
+        Assumption("wait", int(restart["queue"]) // gpus if gpus else DEFAULTS.queue_ms, n),
         Assumption("write", WRITE_MS if write_ms is None else write_ms, 0),
     )
 
@@ -102,13 +124,17 @@ class RunGoodput:
 
 @dataclass(frozen=True, slots=True)
 class YearGoodput:
-    """`fleet` is the sum of the runs that were watched; `unwatched` runs have waste, but no time to compare it with."""
+    """`fleet` is the sum of the runs that were watched; `unwatched` runs have waste, but no time to compare it with.
+
+    `paced` runs have told their step times for long enough to say whether they went slowly.
+    """
 
     runs: list[RunGoodput]
     fleet: Breakdown
     assumptions: Assumptions
     unwatched: list[str]
     estimated: bool
+    paced: int
 
     def fleet_share(self, name: Literal["available", "renewal", "linear"]) -> float | None:
         """A share of the whole fleet: the runs' shares, weighted by their watched GPU-time; None without any."""
@@ -118,34 +144,38 @@ class YearGoodput:
 
 
 def year_goodput(
-    watched: list[Watched], waste: list[RunWaste], rates: YearRates, assumptions: Assumptions
+    watched: list[Watched],
+    waste: list[RunWaste],
+    rates: YearRates,
+    paces: list[RunPace],
+    assumptions: Assumptions,
 ) -> YearGoodput:
-    """The breakdown of each watched run; terms of incidents placed before terms were kept count as recovery."""
+    """The breakdown of each watched run; terms of incidents placed before terms were kept count as recovery.
+
+    Slowness is told by step times in hours that no incident touches, so none of it is in an incident's terms as well.
+    """
     by_run = {run.id: run.total for run in waste}
     failures = {life.run.id: life.failures for life in rates.lives}
+    slow = {pace.run.id: lost for pace in paces if (lost := pace.lost_gpu_ms) is not None}
     known = [run for run in watched if run.gpus]
-    runs = [_run(run, by_run.get(run.id, Sums()), failures.get(run.id, 0), assumptions) for run in known]
+    runs = [
+        _run(run, by_run.get(run.id, Sums()), failures.get(run.id, 0), slow.get(run.id, 0), assumptions)
+        for run in known
+    ]
     ids = {run.id for run in known}
-    badput: dict[str, int] = {}
-    for one in runs:
-        for name, value in one.breakdown.badput.items():
-            badput[name] = badput.get(name, 0) + value
     return YearGoodput(
         runs=runs,
-        fleet=Breakdown(
-            total=sum(one.breakdown.total for one in runs),
-            productive=sum(one.breakdown.productive for one in runs),
-            badput=badput or breakdown(total=0, terms={}).badput,
-            excess=sum(one.breakdown.excess for one in runs),
-        ),
+        fleet=breakdowns_sum(one.breakdown for one in runs),
         assumptions=assumptions,
         unwatched=[run.name for run in waste if run.id not in ids],
         estimated=any(run.estimated.incidents for run in waste if run.id in ids),
+        paced=len(slow.keys() & ids),
     )
 
 
-def _run(run: Watched, sums: Sums, failures: int, given: Assumptions) -> RunGoodput:
+def _run(run: Watched, sums: Sums, failures: int, slow: int, given: Assumptions) -> RunGoodput:
     terms = {**sums.terms["actual"]}
+    terms["fail_slow"] += slow
     terms["detection"] += sums.unsplit("actual")
     split = breakdown(total=run.gpu_ms, terms=terms)
     standing = sum(terms[name] for name in STANDING)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import CharField, Count, F, QuerySet, Sum, Value
 
 from yoco.guarantee.analytics.exposure import Watched
 from yoco.guarantee.analytics.percentiles import Spread, phase_spreads, recovery_spreads
@@ -42,9 +42,9 @@ class YearHurts:
 
 
 def year_hurts(scope: Scope, watched: list[Watched]) -> YearHurts:
-    """Five queries; percentiles of all incidents of the year, causes and repeat offenders of its failures."""
+    """Four queries; percentiles of all incidents of the year, causes and repeat offenders of its failures."""
     placed = Placement.objects.filter(year=scope.year)
-    failures = failures_of(scope.year)
+    failures = failures_of(scope.years)
     rows: list[Any] = list(
         failures.values("incident__signal", "incident__xid")
         .annotate(n=Count("pk"), waste=Sum("waste_actual_ms"))
@@ -61,6 +61,7 @@ def year_hurts(scope: Scope, watched: list[Watched]) -> YearHurts:
     nodes = max((run.nodes or 0 for run in watched), default=0)
     gpus = max((run.gpus or 0 for run in watched), default=0)
     spreads, skewed = phase_spreads(placed)
+    repeated = _repeated(failures, {"node": ("incident__node", nodes), "gpu": ("incident__gpu_uuid", gpus)})
     return YearHurts(
         failures=total,
         causes=_pareto(signals, total),
@@ -68,8 +69,8 @@ def year_hurts(scope: Scope, watched: list[Watched]) -> YearHurts:
         recovery=recovery_spreads(placed, GROUPINGS),
         phases=spreads,
         skewed=skewed,
-        nodes=lemons(*_repeated(failures, "incident__node", nodes, total)),
-        gpus=lemons(*_repeated(failures, "incident__gpu_uuid", gpus, total)),
+        nodes=lemons(repeated["node"], nodes, total if nodes else None),
+        gpus=lemons(repeated["gpu"], gpus, total if gpus else None),
         fleet_nodes=nodes,
         fleet_gpus=gpus,
     )
@@ -89,15 +90,23 @@ def _pareto(causes: dict[str, list[int]], total: int) -> list[Cause]:
     return found
 
 
-def _repeated(
-    failures: "QuerySet[Placement]", field: str, fleet: int, total: int
-) -> tuple[dict[str, int], int, int | None]:
-    """Those that failed often enough to be lemons, the size of the fleet, and all failures.
+def _repeated(failures: "QuerySet[Placement]", parts: dict[str, tuple[str, int]]) -> dict[str, dict[str, int]]:
+    """By part, those that failed often enough to be lemons; one query. `parts` gives the field and the fleet's size.
 
-    Without a known fleet only those that failed make it up: then a rate for a lemon is the mean of all of them, which
-    names fewer.
+    Without a known fleet only those that failed make it up, so all of them are named: then a rate for a lemon is the
+    mean of them, which finds fewer.
     """
-    rows = failures.exclude(**{field: ""}).values_list(field).annotate(n=Count("pk")).order_by()
-    if not fleet:
-        return dict(rows), 0, None
-    return dict(rows.filter(n__gte=LEMON_FAILURES)), fleet, total
+    first, *others = [
+        failures.exclude(**{field: ""})
+        .order_by()
+        .annotate(part=Value(part, output_field=CharField()))
+        .values("part", name=F(field))
+        .annotate(n=Count("pk"))
+        .filter(n__gte=LEMON_FAILURES if fleet else 1)
+        for part, (field, fleet) in parts.items()
+    ]
+    found: dict[str, dict[str, int]] = {part: {} for part in parts}
+    rows: list[Any] = list(first.union(*others, all=True))
+    for row in rows:
+        found[row["part"]][row["name"]] = row["n"]
+    return found

@@ -10,7 +10,7 @@ from django.db.models import Count, Min
 from django.db.models.functions import TruncDate
 
 from yoco.guarantee import statistics
-from yoco.guarantee.analytics.exposure import Watched, node_weeks, runs_watched
+from yoco.guarantee.analytics.exposure import Watched, node_weeks
 from yoco.guarantee.analytics.scope import Scope, Week, epoch_ms, failures_of
 from yoco.guarantee.rules import DEFAULT_TERMS, Tally, failures_still_allowed
 from yoco.guarantee.tally import year_rules, years_tally
@@ -67,25 +67,46 @@ class YearRates:
     without_gpus: list[str]
 
 
-def year_rates(scope: Scope, runs: list[Watched] | None = None) -> YearRates:
-    """Counts failures by local day and run in the database; two queries, and two for the exposure."""
-    runs = runs_watched(scope) if runs is None else runs
+@dataclass(frozen=True, slots=True)
+class RunDay:
+    """Failures of a run on a local day, and when the first began."""
+
+    run_id: uuid.UUID
+    day: datetime.date
+    n: int
+    first: datetime.datetime
+
+
+def failures_by_run(scope: Scope) -> list[RunDay]:
+    """Failures counted by run and local day in the database; one query."""
+    rows: list[Any] = list(
+        failures_of(scope.years)
+        .values("run_id", day=local_day(scope))
+        .annotate(n=Count("pk"), first=Min("started_at"))
+        .order_by()
+    )
+    return [RunDay(row["run_id"], row["day"], row["n"], row["first"]) for row in rows]
+
+
+def year_rates(scope: Scope, runs: list[Watched], by_day: list[RunDay]) -> YearRates:
+    """The rates of these runs from their failures."""
     known = {run.id: run for run in runs if run.nodes}
-    failures = failures_of(scope.year)
-    by_day: list[Any] = list(failures.values("run_id", day=local_day(scope)).annotate(n=Count("pk")).order_by())
-    first = dict(failures.values_list("run_id").annotate(first=Min("started_at")).order_by())
+    begun = {run.id: run.spans[0][0] for run in runs}
+    first: dict[uuid.UUID, datetime.datetime] = {}
     counts = [0] * len(scope.weeks)
     size_counts: dict[int, list[int]] = {}
     run_counts: dict[uuid.UUID, int] = {}
     unwatched = 0
     for row in by_day:
-        week, run = scope.week_of(row["day"]), known.get(row["run_id"])
+        week, run = scope.week_of(row.day), known.get(row.run_id)
+        if epoch_ms(row.first) >= begun.get(row.run_id, 0):
+            first[row.run_id] = min(row.first, first.get(row.run_id, row.first))
         if run is None or not 0 <= week < len(counts):
-            unwatched += row["n"]
+            unwatched += row.n
             continue
-        counts[week] += row["n"]
-        run_counts[run.id] = run_counts.get(run.id, 0) + row["n"]
-        size_counts.setdefault(run.gpus or 0, [0] * len(counts))[week] += row["n"]
+        counts[week] += row.n
+        run_counts[run.id] = run_counts.get(run.id, 0) + row.n
+        size_counts.setdefault(run.gpus or 0, [0] * len(counts))[week] += row.n
     exposures = node_weeks(runs, scope)
     rate = rate_measured(counts, exposures)
     measured = rate.per_thousand_node_days
@@ -112,7 +133,7 @@ def local_day(scope: Scope) -> TruncDate:
 
 def failure_days(scope: Scope) -> dict[datetime.date, int]:
     """Failures by local day, watched or not; one query."""
-    rows: list[Any] = list(failures_of(scope.year).values(day=local_day(scope)).annotate(n=Count("pk")).order_by())
+    rows: list[Any] = list(failures_of(scope.years).values(day=local_day(scope)).annotate(n=Count("pk")).order_by())
     return {row["day"]: row["n"] for row in rows}
 
 
@@ -137,7 +158,7 @@ def _sizes(runs: list[Watched], counts: dict[int, list[int]], scope: Scope, meth
 
 
 def _life(run: Watched, failures: int, first: datetime.datetime | None) -> RunLife:
-    """Time watched before the first failure; a failure that a run had before it was watched comes after no time."""
+    """Time watched before the first failure; a failure before anybody watched is not the first of a watched time."""
     until = run.within(0, epoch_ms(first)) if first is not None and failures else None
     return RunLife(run, failures, until)
 
@@ -190,7 +211,7 @@ def year_forecast(scope: Scope, runs: list[Watched]) -> Forecast:
     if n and rules.guaranteed_from is not None:
         allowed = failures_still_allowed(k + to_come, n + to_come, terms.threshold_num, terms.threshold_den)
         if end > until:
-            chance = 1 - statistics.chance_of_meeting(k, n, to_come, terms.threshold_num, terms.threshold_den)
+            chance = statistics.chance_of_ending_short(k, n, elapsed, left, terms.threshold_num, terms.threshold_den)
     return Forecast(
         counted=n,
         resolved=k,

@@ -13,6 +13,7 @@ from yoco.contracts.models import Contract
 from yoco.core.money import Money
 from yoco.guarantee.analytics.goodput import YearGoodput
 from yoco.guarantee.analytics.hurts import YearHurts
+from yoco.guarantee.analytics.paces import RunPace, at_of
 from yoco.guarantee.analytics.percentiles import Spread
 from yoco.guarantee.analytics.rates import Forecast, YearRates, finite
 from yoco.guarantee.analytics.scope import Scope
@@ -23,8 +24,9 @@ from yoco.waste.model import HOUR_MS
 from yoco.waste.rates import node_rate
 
 DAY = datetime.timedelta(days=1)
-# No report tells of these. A zero would be a claim.
+# No incident's report tells of these. A zero would be a claim.
 NOT_REPORTED = ("fail_slow", "checkpoint_save")
+PACES_DRAWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +130,8 @@ WASTE_COLUMNS = (
 )
 
 
-def waste_tables(
-    waste: YearWaste,
-    *,
-    contract: Contract,
-    benefit: Benefit,
-    years: Iterable[tuple[int, Sums, Sums]] = (),
-    worst: Iterable[Placement] = (),
-) -> list[Table]:
-    """Terms, net benefit, workloads, the contract's years, and the incidents that cost most."""
+def terms_table(waste: YearWaste) -> Table:
+    """Waste by term on both sides, measured and estimated apart."""
     terms: list[tuple[Any, ...]] = []
     for term in (*TERMS, "unsplit"):
         row = [
@@ -148,6 +143,24 @@ def waste_tables(
             terms.append((term, None, None, None, None))
         elif term != "unsplit" or any(row):
             terms.append((term, *row))
+    columns = (
+        "wasted_measured_gpu_ms",
+        "wasted_estimated_gpu_ms",
+        "without_measured_gpu_ms",
+        "without_estimated_gpu_ms",
+    )
+    return Table("terms", ("term", *columns), terms)
+
+
+def waste_tables(
+    waste: YearWaste,
+    *,
+    contract: Contract,
+    benefit: Benefit,
+    years: Iterable[tuple[int, Sums, Sums]] = (),
+    worst: Iterable[Placement] = (),
+) -> list[Table]:
+    """Terms, net benefit, workloads, the contract's years, and the incidents that cost most."""
     lines = [
         ("avoided", benefit.avoided),
         ("pauses", -benefit.pauses),
@@ -159,17 +172,7 @@ def waste_tables(
         net.append(("fee", None, _amount(-benefit.fee)))
     net.append(("net", benefit.net, _amount(benefit.net_money)))
     return [
-        Table(
-            "terms",
-            (
-                "term",
-                "wasted_measured_gpu_ms",
-                "wasted_estimated_gpu_ms",
-                "without_measured_gpu_ms",
-                "without_estimated_gpu_ms",
-            ),
-            terms,
-        ),
+        terms_table(waste),
         Table("benefit", ("line", "gpu_ms", "money"), net),
         Table(
             "workloads",
@@ -201,7 +204,8 @@ def goodput_tables(goodput: YearGoodput) -> list[Table]:
     """The fleet's GPU-time by class, each run, and what the formulas were given."""
     fleet = goodput.fleet
     classes: list[tuple[str, int | None]] = [("productive", fleet.productive)]
-    classes += [(name, None if name in NOT_REPORTED and not value else value) for name, value in fleet.badput.items()]
+    unknown = {"checkpoint_save"} if goodput.paced else set(NOT_REPORTED)
+    classes += [(name, None if name in unknown and not value else value) for name, value in fleet.badput.items()]
     if fleet.excess:
         classes.append(("excess", -fleet.excess))
     return [
@@ -268,6 +272,56 @@ def recovery_tables(hurts: YearHurts, *, scope: Scope, days: dict[datetime.date,
         Table("phases", ("phase", *spread), [_spread(found) for found in hurts.phases]),
         Table("lemons", ("part", "name", "failures", "chance"), lemons),
         Table("calendar", ("day_on", "failures"), calendar),
+    ]
+
+
+def pace_tables(paces: list[RunPace], *, scope: Scope) -> list[Table]:
+    """Slow stretches, or that a run had none, and step times day by day of the runs that lost most."""
+    slow: list[tuple[Any, ...]] = []
+    for each in paces:
+        baseline = None if each.pace.baseline_ms is None else round(each.pace.baseline_ms)
+        base = (each.run.name, len(each.pace.hours), baseline)
+        slow += [
+            (
+                *base,
+                at_of(one.since_ms),
+                at_of(one.last_ms + HOUR_MS),
+                one.hours,
+                round(one.step_ms),
+                one.factor,
+                one.lost_ms * (each.run.gpus or 0),
+            )
+            for one in each.pace.slow
+        ]
+        if not each.pace.slow:
+            slow.append((*base, None, None, 0 if baseline is not None else None, None, None, each.lost_gpu_ms))
+    known = [each for each in paces if each.pace.baseline_ms is not None]
+    drawn = sorted(known, key=lambda each: -(each.lost_gpu_ms or 0))
+    days: list[tuple[Any, ...]] = []
+    for each in drawn[:PACES_DRAWN]:
+        by_day: dict[datetime.date, tuple[int, int]] = {}
+        for hour in each.pace.hours:
+            day = at_of(hour.at_ms).astimezone(scope.zone).date()
+            steps, took = by_day.get(day, (0, 0))
+            by_day[day] = (steps + hour.steps, took + hour.took_ms)
+        days += [(each.run.name, day, round(took / steps), steps) for day, (steps, took) in sorted(by_day.items())]
+    return [
+        Table(
+            "slow",
+            (
+                "run",
+                "hours",
+                "baseline_step_ms",
+                "since_at",
+                "until_at",
+                "slow_count",
+                "slow_step_ms",
+                "factor",
+                "lost_gpu_ms",
+            ),
+            slow,
+        ),
+        Table("paces", ("run", "day_on", "step_ms", "steps"), days),
     ]
 
 

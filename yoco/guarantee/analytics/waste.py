@@ -1,17 +1,19 @@
 """Wasted GPU-time of a contract year: by term, by workload, by year of the contract, and what migration was worth."""
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from babel.numbers import get_currency_precision
-from django.db.models import BigIntegerField, Count, QuerySet, Sum
+from django.db.models import BigIntegerField, Count, Sum
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from yoco.contracts.models import Contract
 from yoco.core.money import Money
+from yoco.guarantee.analytics.exposure import Watched
 from yoco.guarantee.analytics.scope import Scope
 from yoco.guarantee.models import Placement
 from yoco.incidents.models import Run
@@ -60,6 +62,7 @@ class RunWaste:
     """A workload's waste, what was measured apart from what a default stood in for."""
 
     id: uuid.UUID
+    contract_id: uuid.UUID
     name: str
     measured: Sums
     estimated: Sums
@@ -82,31 +85,35 @@ class YearWaste:
         return self.measured + self.estimated
 
 
-def year_waste(scope: Scope) -> YearWaste:
-    """Sums of every incident of the year by run, in one query."""
-    return YearWaste(*_by_run(Placement.objects.filter(year=scope.year)))
+def year_waste(scope: Scope, watched: Iterable[Watched] = ()) -> YearWaste:
+    """Sums of every incident of these years by run; one query, and one for the runs that are not among `watched`."""
+    sums = {f"{side}_{term}": term_sum(side, term) for side in SIDES for term in TERMS}
+    placements = Placement.objects.filter(year__in=scope.years)
+    rows: list[Any] = list(placements.values("run_id", "waste_estimated").annotate(**TOTALS, **sums).order_by())
+    pairs: dict[uuid.UUID, tuple[Sums, Sums]] = {}
+    for row in rows:
+        measured, estimated = pairs.setdefault(row["run_id"], (Sums(), Sums()))
+        terms = {side: {term: int(row[f"{side}_{term}"]) for term in TERMS} for side in SIDES}
+        sums_of = _sums(row, terms)
+        pairs[row["run_id"]] = (measured, sums_of) if row["waste_estimated"] else (sums_of, estimated)
+    known = {run.id: (run.contract_id, run.name) for run in watched}
+    if unknown := pairs.keys() - known.keys():
+        for run in Run.objects.filter(pk__in=unknown).only("contract_id", "name", "run_id"):
+            known[run.pk] = (run.contract_id, str(run))
+    return waste_of(RunWaste(pk, *known[pk], *pair) for pk, pair in pairs.items())
+
+
+def waste_of(runs: Iterable[RunWaste]) -> YearWaste:
+    """The sums of these runs."""
+    ordered = sorted(runs, key=lambda run: (-run.total.actual, run.name, run.id))
+    measured = sum((run.measured for run in ordered), Sums())
+    return YearWaste(ordered, measured, sum((run.estimated for run in ordered), Sums()))
 
 
 def term_sum(side: str, term: str) -> Coalesce:
     """One term of one side added up in the database; zero where no incident has it."""
     value = KeyTextTransform(term, KeyTransform(side, "waste_terms"))
     return Coalesce(Sum(Cast(value, BigIntegerField())), 0)
-
-
-def _by_run(placements: "QuerySet[Placement]") -> tuple[list[RunWaste], Sums, Sums]:
-    sums = {f"{side}_{term}": term_sum(side, term) for side in SIDES for term in TERMS}
-    rows: list[Any] = list(placements.values("run_id", "waste_estimated").annotate(**TOTALS, **sums).order_by())
-    runs: dict[uuid.UUID, tuple[Sums, Sums]] = {}
-    for row in rows:
-        runs.setdefault(row["run_id"], (Sums(), Sums()))
-        pair = runs[row["run_id"]]
-        terms = {side: {term: int(row[f"{side}_{term}"]) for term in TERMS} for side in SIDES}
-        found = _sums(row, terms)
-        runs[row["run_id"]] = (pair[0], found) if row["waste_estimated"] else (found, pair[1])
-    names = {run.pk: str(run) for run in Run.objects.filter(pk__in=runs).only("name", "run_id")} if runs else {}
-    by_run = [RunWaste(pk, names[pk], *pair) for pk, pair in runs.items()]
-    by_run.sort(key=lambda run: (-run.total.actual, run.name, run.id))
-    return by_run, sum((run.measured for run in by_run), Sums()), sum((run.estimated for run in by_run), Sums())
 
 
 TOTALS = {
@@ -156,7 +163,8 @@ class Benefit:
     """What migration was worth, GPU-milliseconds, and in money where there is a price.
 
     avoided - migration pauses - pre-empted jobs' loss - idle spares = net; with money, the fee is taken off as well.
-    The stall that migration avoided counts before its own pauses, so that no pause is taken off twice.
+    The stall that migration avoided counts before its own pauses, so that no pause is taken off twice. `spares_told` is
+    how many spare nodes of the pool incidents name: at least so many stood ready.
     """
 
     avoided: int
@@ -165,6 +173,7 @@ class Benefit:
     idle: int | None
     fee: Money | None
     contract: Contract
+    spares_told: int
 
     @property
     def net(self) -> int:
@@ -177,7 +186,13 @@ class Benefit:
         return money - self.fee if money is not None and self.fee is not None else money
 
 
-def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None) -> Benefit:
+def spare_nodes_told(scope: Scope) -> int:
+    """How many spare nodes of the pool incidents of the year name. One query."""
+    placed = Placement.objects.filter(year__in=scope.years, incident__spare_origin="pool")
+    return int(placed.exclude(incident__spare_node="").aggregate(n=Count("incident__spare_node", distinct=True))["n"])
+
+
+def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None, spares_told: int = 0) -> Benefit:
     """The net benefit of a year so far. `spare_nodes` stand idle all along; None leaves them out, and the page says so.
 
     Pre-empted jobs' loss is taken off whole: without migration nobody would have been pre-empted for its spare.
@@ -193,4 +208,5 @@ def benefit_of(scope: Scope, total: Sums, *, spare_nodes: int | None) -> Benefit
         idle=None if spare_nodes is None else spare_nodes * GPUS_PER_NODE * elapsed,
         fee=Money(year.fees_minor, contract.currency) if year.fees_minor is not None else None,
         contract=contract,
+        spares_told=spares_told,
     )

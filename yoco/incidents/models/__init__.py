@@ -13,6 +13,7 @@ from yoco.incidents.models.incident import (
 from yoco.incidents.models.regrouping import Regrouping, RegroupingAction, RegroupingProposal
 from yoco.incidents.models.reports import AgentBoot, RawReport, ReportSource
 from yoco.incidents.models.review import Decision, Dispute, Exclusion
+from yoco.incidents.models.steps import StepHour
 
 __all__ = [
     "AgentBoot",
@@ -32,4 +33,5 @@ __all__ = [
     "RootEvent",
     "Run",
     "Signal",
+    "StepHour",
 ]

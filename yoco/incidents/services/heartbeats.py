@@ -12,6 +12,7 @@ from yoco.incidents.models import Incident
 from yoco.incidents.payload import Heartbeat, Invalid, heartbeat_read
 from yoco.incidents.services.runs import BootNews, boot_missing, boots_upsert, run_last_step, runs_upsert
 from yoco.incidents.services.silence import silences_explain
+from yoco.incidents.services.steps import steps_note
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
     if boot.run_id != beat.run_id:
         # Else a lost run would be awaited no more once its boot speaks of the next.
         raise Invalid(f"This boot tells of the run “{boot.run_id}”. For another run, start another boot.", "$.run_id")
+    if news.advance is not None:
+        steps_note(contract=contract, run_id=beat.run_id, advance=news.advance)
     explained = silences_explain(contract=contract, incidents=[], boots=[boot], at=received_at)
     completed = set[int]()
     if ended or news.went_on:

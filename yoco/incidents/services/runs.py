@@ -36,11 +36,20 @@ def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwr
     return runs
 
 
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Steps that a run went on between the first words of two of them."""
+
+    since: datetime.datetime
+    until: datetime.datetime
+    steps: int
+
+
 @dataclass(slots=True)
 class BootNews:
     """What reports or a heartbeat say of one boot. Only a heartbeat knows a `step`.
 
-    `went_on` is set where the boot had told of the end of its run before.
+    `went_on` is set where the boot had told of the end of its run before, `advance` where it tells of a later step.
     """
 
     agent_id: str
@@ -51,6 +60,7 @@ class BootNews:
     step: int | None = None
     ended_at: datetime.datetime | None = None
     went_on: bool = False
+    advance: Advance | None = None
 
 
 def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentBoot]:
@@ -83,6 +93,8 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
             continue
         if item.step is not None and (boot.step_at is None or boot.step_at <= item.seen_at):
             if boot.last_step != item.step:
+                if boot.last_step is not None and boot.step_since is not None and item.step > boot.last_step:
+                    item.advance = Advance(boot.step_since, item.seen_at, item.step - boot.last_step)
                 boot.step_since = item.seen_at
             boot.last_step, boot.step_at = item.step, item.seen_at
             if item.ended_at is None and boot.run_ended_at is not None and boot.run_ended_at < item.seen_at:

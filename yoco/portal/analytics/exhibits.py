@@ -16,7 +16,7 @@ from yoco.portal.analytics.words import CODES, COLUMNS, code_word
 Text = str | Promise
 OPEN_ROWS = 14  # a longer table starts closed
 
-TEXT_COLUMNS = {*CODES, "run", "source", "name", "incident", "group", "xid", "year"}
+TEXT_COLUMNS = {*CODES, "run", "customer", "contract", "currency", "source", "name", "incident", "group", "xid", "year"}
 NOT_NUMERIC = ("_on", "_at", "estimated")
 
 
@@ -87,7 +87,7 @@ FORMATS: list[tuple[str, Callable[[Any], str]]] = [
 
 def _cell(name: str, value: Any) -> Cell:
     if value is None:
-        return Cell(NOT_RECORDED, name not in TEXT_COLUMNS)
+        return Cell(NOT_RECORDED, name not in TEXT_COLUMNS and not name.endswith(NOT_NUMERIC))
     if name == "incident":
         return Cell(str(value)[:8], False, str(value))
     if name in TEXT_COLUMNS:

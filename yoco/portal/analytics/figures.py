@@ -31,20 +31,25 @@ def figure(traces: list[Trace], *, x: Trace | None = None, y: Trace | None = Non
     return {
         "data": traces,
         "layout": {
-            "xaxis": axis | (x or {}),
-            "yaxis": axis | (y or {}),
+            "xaxis": axis | _numbers(x or {}) | (x or {}),
+            "yaxis": axis | _numbers(y or {}) | (y or {}),
             "font": {"color": "--ink-soft", "size": 12},
             "paper_bgcolor": TRANSPARENT,
             "plot_bgcolor": TRANSPARENT,
             "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
             "showlegend": len(traces) > 1,
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
             "height": HEIGHT,
             "separators": ",." if reader_locale() == "es_ES" else ".,",
             "hoverlabel": {"bgcolor": "--surface", "bordercolor": "--line-strong", "font": {"color": "--ink"}},
             **layout,
         },
     }
+
+
+def _numbers(axis: Trace) -> Trace:
+    """Ticks as the reader writes numbers, not as plotly's 10k; days and names are none."""
+    return {} if axis.get("type") in ("date", "category") else {"tickformat": ",.9~r"}
 
 
 def bars(name: str, x: list[Any], y: list[Any], colour: str, **more: Any) -> Trace:
@@ -88,6 +93,8 @@ def marks(name: str, x: list[Any], y: list[Any], colour: str, symbol: str, **mor
 
 def bounds(values: list[Any], low: list[Any], high: list[Any], colour: str) -> Trace:
     """Error bars of points; a bound that is not known draws none."""
+    if all(bound is None for bound in (*low, *high)):
+        return {"visible": False}
     return {
         "type": "data",
         "symmetric": False,

@@ -3,7 +3,9 @@
 import io
 from collections.abc import Sequence
 
-from yoco.core.downloads import cell
+from django.http import HttpResponse
+
+from yoco.core.downloads import attachment, cell
 from yoco.guarantee.analytics.tables import Table
 
 CSV = "text/csv; charset=utf-8"
@@ -24,3 +26,9 @@ def table_file(table: Table, kind: str) -> tuple[bytes, str]:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue(), PARQUET
+
+
+def table_download(table: Table, kind: str, source: str) -> HttpResponse:
+    """The table as a file that is named after where it comes from."""
+    content, media_type = table_file(table, kind)
+    return attachment(HttpResponse(content, content_type=media_type), source, f"{table.code}.{kind}")

@@ -3,7 +3,7 @@
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from yoco.core.templatetags.formats import duration
+from yoco.core.templatetags.formats import duration, number
 from yoco.guarantee.analytics.goodput import YearGoodput
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
@@ -65,12 +65,15 @@ def ettr_words(goodput: YearGoodput) -> str:
 
 def classes_note(goodput: YearGoodput) -> str:
     """What the classes leave out."""
-    notes = [
-        _(
-            "The classes add up to the watched time. Nobody reports how long checkpoints take to write or whether a "
-            "workload runs slowly."
+    notes = [_("The classes add up to the watched time. Nobody reports how long checkpoints take to write.")]
+    notes.append(
+        ngettext(
+            "Whether it ran slowly is known of %(n)s workload.",
+            "Whether they ran slowly is known of %(n)s workloads.",
+            goodput.paced,
         )
-    ]
+        % {"n": number(goodput.paced)}
+    )
     if goodput.fleet.excess:
         notes.append(
             _("Incidents claim more time than was watched; the excess is shown: clocks disagree or heartbeats lack.")

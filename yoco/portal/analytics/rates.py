@@ -15,6 +15,7 @@ from yoco.guarantee.scenarios import OWN
 from yoco.portal.analytics.exhibits import Exhibit, chance_words, hours_words, not_enough
 from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, figure, label, marks
 from yoco.portal.analytics.words import code_word
+from yoco.waste.lifetimes import Life, median_life
 
 # Basis, colour and mark: no two bases look alike or share a series.
 BASES = {
@@ -34,14 +35,18 @@ def exhibits(found: Analytics) -> list[Exhibit]:
     enough = rates.rate.per_thousand_node_days is not None
     return [
         Exhibit(
-            tables["weekly"], _("Failures by week"), weekly_words(rates), changes_note(rates), _weekly(tables["weekly"])
+            tables["weekly"],
+            _("Failures by week"),
+            weekly_words(rates),
+            changes_note(rates),
+            weekly_figure(tables["weekly"]),
         ),
         Exhibit(
             tables["node_rates"],
             _("Failure rate of a node"),
             rate_words(rates),
             method_words(rates),
-            _node_rates(tables["node_rates"]) if enough else None,
+            node_rates_figure(tables["node_rates"]) if enough else None,
         ),
         Exhibit(
             tables["mttf"],
@@ -53,7 +58,7 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             ),
             _mttf(tables["mttf"]) if enough else None,
         ),
-        Exhibit(tables["first_failure"], _("Time to the first failure"), first_words(rates)),
+        Exhibit(tables["first_failure"], _("Time to the first failure"), first_words(rates), first_note()),
         Exhibit(
             tables["forecast"],
             _("How the year may end"),
@@ -157,17 +162,36 @@ def mttf_words(rates: YearRates) -> str:
 
 
 def first_words(rates: YearRates) -> str:
-    """The median over runs that failed, and how many did not."""
-    failed = sorted(life.until_first_ms for life in rates.lives if life.until_first_ms is not None)
+    """How many failed, and the median over all of them, those that have not failed yet included."""
     if not rates.lives:
         return not_enough()
-    if not failed:
+    found = median_life(
+        Life(life.run.watched_ms, False) if life.until_first_ms is None else Life(life.until_first_ms, True)
+        for life in rates.lives
+    )
+    if not found.failed:
         return _("No watched workload has failed yet.")
-    return _("%(failed)s of %(all)s watched workloads failed, half of them within %(time)s.") % {
-        "failed": number(len(failed)),
-        "all": number(len(rates.lives)),
-        "time": duration(failed[(len(failed) - 1) // 2]),
+    words = ngettext(
+        "%(failed)s of %(all)s watched workload failed.",
+        "%(failed)s of %(all)s watched workloads failed.",
+        found.runs,
+    ) % {"failed": number(found.failed), "all": number(found.runs)}
+    if found.median_ms is None:
+        return f"{words} " + _("Too few failed to say within what time half of them do.")
+    if found.high_ms is None or found.low_ms is None:
+        return f"{words} " + _("Half fail within %(time)s; too few for an interval.") % {
+            "time": duration(found.median_ms)
+        }
+    return f"{words} " + _("Half fail within %(time)s, 95 %% interval %(low)s to %(high)s.") % {
+        "time": duration(found.median_ms),
+        "low": duration(found.low_ms),
+        "high": duration(found.high_ms),
     }
+
+
+def first_note() -> str:
+    """How the median is estimated."""
+    return _("The median is Kaplan and Meier's: workloads that have not failed yet count for as long as they ran.")
 
 
 def forecast_words(forecast: Forecast) -> str:
@@ -193,7 +217,8 @@ def forecast_words(forecast: Forecast) -> str:
     }
 
 
-def _weekly(table: Table) -> Figure | None:
+def weekly_figure(table: Table) -> Figure | None:
+    """Failures by week, changes marked."""
     rows = table.records()
     if not rows:
         return None
@@ -235,12 +260,13 @@ def _by_basis(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]
     return [(basis, [row for row in rows if row["basis"] == basis]) for basis in bases]
 
 
-def _node_rates(table: Table) -> Figure:
+def node_rates_figure(table: Table) -> Figure:
+    """The measured rate with its interval beside published ones."""
     traces = []
     for basis, rows in _by_basis(table.records()):
         colour, symbol = BASES[basis]
         values = [row["node_rate"] for row in rows]
-        labels = [label(row["source"] or code_word("basis", basis)) for row in rows]
+        labels = [label(code_word("source", row["source"]) or code_word("basis", basis)) for row in rows]
         error = bounds(values, [row["low"] for row in rows], [row["high"] for row in rows], colour)
         traces.append(marks(code_word("basis", basis), values, labels, colour, symbol, error_x=error))
     return figure(traces, x={"rangemode": "tozero"}, y={"autorange": "reversed"})

@@ -9,8 +9,9 @@ from yoco.core.templatetags.formats import duration, number
 from yoco.guarantee.analytics.hurts import YearHurts
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
+from yoco.portal.analytics import pace
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, lying_bars
+from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, label, marks
 from yoco.portal.analytics.words import code_word
 
 
@@ -50,6 +51,14 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             calendar_words(tables["calendar"]),
             "",
             _calendar(tables["calendar"]),
+        ),
+        Exhibit(tables["slow"], _("Workloads that ran slowly"), pace.slow_words(found.paces), pace.slow_note(found)),
+        Exhibit(
+            tables["paces"],
+            _("Time of a step, day by day"),
+            pace.pace_words(found.paces),
+            pace.pace_note(),
+            pace.pace_figure(tables["paces"], tables["slow"]),
         ),
     ]
 
@@ -164,6 +173,8 @@ def _pareto(table: Table, key: str) -> Figure | None:
             "overlaying": "y",
             "side": "right",
             "range": [0, 1.05],
+            "tick0": 0,
+            "dtick": 0.2,
             "tickformat": ".0%",
             "showgrid": False,
             "automargin": True,
@@ -183,19 +194,23 @@ def _spreads(table: Table, key: str) -> Figure | None:
         for row in rows
     ]
     series = (
-        ("p50_ms", _("Median"), "--phase-5"),
-        ("p95_ms", _("95th percentile"), "--phase-3"),
-        ("longest_ms", _("Longest"), "--phase-1"),
+        ("p50_ms", _("Median"), "--phase-5", "circle"),
+        ("p95_ms", _("95th percentile"), "--phase-3", "diamond"),
+        ("longest_ms", _("Longest"), "--phase-1", "square"),
     )
+    names = [label(name) for name in labels]
+    shortest, longest = min(max(row["p50_ms"], 1) for row in rows), max(row["longest_ms"] for row in rows)
+    # Within one decade a logarithmic axis may have no tick at all.
+    scale = {"type": "log", "dtick": "D2"} if longest > 10 * shortest else {"rangemode": "tozero"}
     return figure(
+        # No bars: on a logarithmic axis their lengths would mean nothing.
         [
-            lying_bars(name, labels, [max(row[column], 1) / 1000 for row in rows], colour)
-            for column, name, colour in series
+            marks(name, [max(row[column], 1) / 1000 for row in rows], names, colour, symbol)
+            for column, name, colour, symbol in series
         ],
-        x={"type": "log", "dtick": 1, "title": {"text": _("Seconds")}},
-        y={"autorange": "reversed"},
+        x={**scale, "title": {"text": _("Seconds")}},
+        y={"autorange": "reversed", "type": "category"},
         height=height_of(len(rows)),
-        barmode="group",
     )
 
 

@@ -1,9 +1,10 @@
 """What failures cost in GPU-hours and money, and what migration was worth."""
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from yoco.contracts.models import Contract
-from yoco.core.templatetags.formats import gpu_hours, reader_locale
+from yoco.core.templatetags.formats import gpu_hours, number, reader_locale
 from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.guarantee.analytics.waste import Benefit, YearWaste, priced
@@ -26,7 +27,7 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             _("Wasted GPU-hours by term"),
             waste_words(waste, benefit),
             estimated_words(waste),
-            _terms(tables["terms"]) if some else None,
+            terms_figure(tables["terms"]) if some else None,
         ),
         Exhibit(
             tables["benefit"],
@@ -40,14 +41,14 @@ def exhibits(found: Analytics) -> list[Exhibit]:
             _("By workload"),
             _("The workloads that wasted most come first."),
             _("Prevented is what preventive moves may have avoided; it is never part of saved."),
-            _wasted_and_saved(tables["workloads"], "run") if some else None,
+            wasted_and_saved(tables["workloads"], "run") if some else None,
         ),
         Exhibit(
             tables["fleet"],
             _("By contract year"),
             _("All workloads of the contract, year by year."),
             "",
-            _wasted_and_saved(tables["fleet"], "year") if tables["fleet"].rows else None,
+            wasted_and_saved(tables["fleet"], "year") if tables["fleet"].rows else None,
         ),
         Exhibit(
             tables["worst"],
@@ -109,6 +110,15 @@ def benefit_note(benefit: Benefit) -> str:
     notes = []
     if benefit.idle is None:
         notes.append(_("Idle spare nodes are not taken off: nobody reports them. Give their number above."))
+        if benefit.spares_told:
+            notes.append(
+                ngettext(
+                    "Incidents name %(n)s spare node of the pool.",
+                    "Incidents name %(n)s spare nodes of the pool.",
+                    benefit.spares_told,
+                )
+                % {"n": number(benefit.spares_told)}
+            )
     else:
         notes.append(_("Spare nodes are taken as eight GPUs each, idle since the year began."))
     if benefit.fee is None:
@@ -120,7 +130,8 @@ def benefit_note(benefit: Benefit) -> str:
     return " ".join(notes)
 
 
-def _terms(table: Table) -> Figure:
+def terms_figure(table: Table) -> Figure:
+    """Terms with and without migration, what was estimated in another colour."""
     rows = table.records()
     labels = [code_word("term", row["term"]) for row in rows]
     series = (
@@ -152,7 +163,8 @@ def _benefit(table: Table) -> Figure:
     )
 
 
-def _wasted_and_saved(table: Table, key: str) -> Figure:
+def wasted_and_saved(table: Table, key: str) -> Figure:
+    """The first rows of a table, wasted beside saved."""
     rows = table.records()[:SHOWN]
     names = [label(str(row[key])) for row in rows]
     return figure(

@@ -1,24 +1,28 @@
 """The analytics of a contract year: an overview, one page a topic, and the tables as files."""
 
 import uuid
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import ContractYear
-from yoco.core.downloads import attachment
-from yoco.guarantee.analytics.selectors import TOPICS, Given, year_analytics
-from yoco.guarantee.tally import years_synthetic
+from yoco.guarantee.analytics.jobs import year_found
+from yoco.guarantee.analytics.selectors import TOPICS, Given
+from yoco.guarantee.models import AnalyticsJob
+from yoco.guarantee.tally import years_size
 from yoco.portal.access import year_in_url, years_in_url
 from yoco.portal.analytics import goodput, rates, recovery, waste
-from yoco.portal.analytics.files import table_file
+from yoco.portal.analytics.files import table_download
 from yoco.portal.selectors import years_begun
 
 TITLES = {
@@ -63,17 +67,20 @@ def _given(request: HttpRequest, topic: str) -> tuple[GivenForm | None, Given]:
     )
 
 
-def _context(year: ContractYear, years: list[ContractYear], topic: str) -> dict[str, Any]:
-    return {
+def _context(year: ContractYear, years: list[ContractYear], topic: str) -> tuple[dict[str, Any], int]:
+    """What every page of the analytics shows around its own, and the number of the year's incidents."""
+    incidents, synthetic = years_size(year_ids=[year.pk])
+    context = {
         "section": "analytics",
         "contract": year.contract,
         "year": year,
         "years": years_begun(years=years, at=timezone.now())[::-1],
-        "synthetic": bool(years_synthetic(year_ids=[year.pk])),
+        "synthetic": synthetic,
         "topic": topic,
         "topics": TITLES.items(),
         "topic_title": TITLES.get(topic, _("Analytics")),
     }
+    return context, incidents
 
 
 @require_GET
@@ -81,7 +88,10 @@ def _context(year: ContractYear, years: list[ContractYear], topic: str) -> dict[
 def overview(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
     """The main sentence of each topic, with the way to its page."""
     year, years = years_in_url(request, contract_id, year_id)
-    found = year_analytics(year=year, topics=("overview",))
+    context, incidents = _context(year, years, "")
+    found = year_found(year=year, topic="overview", given=Given(), incidents=incidents, now=timezone.now())
+    if isinstance(found, AnalyticsJob):
+        return render(request, "portal/analytics.html", {**context, "job": found}, status=HTTPStatus.ACCEPTED)
     assert found.rates is not None
     assert found.forecast is not None
     assert found.waste is not None
@@ -99,7 +109,8 @@ def overview(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -
         "recovery": [_("Causes, recovery times, parts that fail again and again, and a calendar.")],
     }
     summaries = [(code, title, said[code]) for code, title in TITLES.items()]
-    return render(request, "portal/analytics.html", {**_context(year, years, ""), "summaries": summaries})
+    context |= {"summaries": summaries, "as_of": found.scope.now if incidents > settings.ANALYTICS_AT_ONCE else None}
+    return render(request, "portal/analytics.html", context)
 
 
 @require_GET
@@ -110,13 +121,17 @@ def topic_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID,
         raise Http404
     year, years = years_in_url(request, contract_id, year_id)
     form, given = _given(request, topic)
-    found = year_analytics(year=year, topics=(topic,), given=given)
+    context, incidents = _context(year, years, topic)
+    found = year_found(year=year, topic=topic, given=given, incidents=incidents, now=timezone.now())
+    if isinstance(found, AnalyticsJob):
+        return render(request, "portal/analytics_topic.html", {**context, "job": found}, status=HTTPStatus.ACCEPTED)
     exhibits = EXHIBITS[topic](found)
     asked = {name: request.GET[name] for name in form.fields if request.GET.get(name)} if form else {}
-    context = {
-        **_context(year, years, topic),
+    context |= {
+        "as_of": found.scope.now if incidents > settings.ANALYTICS_AT_ONCE else None,
         "exhibits": exhibits,
         "has_figures": any(exhibit.figure for exhibit in exhibits),
+        "files_at": request.path,
         "form": form,
         "scenario_query": rates.scenario_query(found),
         "given_query": f"?{urlencode(asked)}" if asked else "",
@@ -149,9 +164,12 @@ def _download(
         raise Http404
     year = year_in_url(request, contract_id, year_id)
     _form, given = _given(request, topic)
-    table = year_analytics(year=year, topics=(topic,), given=given).tables.get(code)
+    incidents, _synthetic = years_size(year_ids=[year.pk])
+    found = year_found(year=year, topic=topic, given=given, incidents=incidents, now=timezone.now())
+    if isinstance(found, AnalyticsJob):
+        page = reverse("portal:analytics_topic", args=[contract_id, year_id, topic])
+        return redirect(f"{page}?{request.GET.urlencode()}")  # where the progress is
+    table = found.tables.get(code)
     if table is None:
         raise Http404
-    content, media_type = table_file(table, kind)
-    response = HttpResponse(content, content_type=media_type)
-    return attachment(response, year.contract.number, "year", year.number, f"{code}.{kind}")
+    return table_download(table, kind, f"{year.contract.number}-year-{year.number}")

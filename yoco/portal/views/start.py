@@ -40,7 +40,12 @@ def home(request: HttpRequest) -> HttpResponse:
         if year is not None and contract.is_heard:  # type: ignore[attr-defined]
             return redirect("portal:year", contract.pk, year.pk)
     memberships = user.memberships.filter(revoked_at=None).select_related("organisation").order_by("organisation__name")
-    return render(request, "portal/home.html", {"contracts": contracts, "memberships": memberships})
+    organisations = dict.fromkeys(contract.organisation for contract, _year in contracts)
+    return render(
+        request,
+        "portal/home.html",
+        {"contracts": contracts, "memberships": memberships, "organisations": organisations},
+    )
 
 
 @require_POST
