@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -181,6 +182,18 @@ def test_the_statement_of_account_follows_the_ledger(owner: Client, scene: Scene
     rows = owner.get(reverse("portal:credits_csv", args=[scene.contract.pk])).content.decode().splitlines()
     assert [row.split(",")[1] for row in rows] == ["kind", "opening", "fix", "apply", "closing"]
     assert ",R-2027,-1200000.00,0.00,USD," in rows[3]
+
+    contract = scene.contract
+    before = {"since": contract.starts_on.isoformat(), "until": contract.starts_on.isoformat()}
+    page = text_of(owner, f"{url}?{urlencode(before)}")
+    assert "R-2027" not in page.partition("Statement of account")[2], "nothing moved on that day"
+    rows = owner.get(reverse("portal:credits_csv", args=[contract.pk]), before).content.decode().splitlines()
+    assert [row.split(",")[1] for row in rows] == ["kind", "opening", "closing"]
+    page = text_of(owner, f"{url}?since=2026-05-02&until=2026-05-01")
+    assert "The end of the statement lies before its start." in page
+    assert "Applied to an order R-2027" in page, "all movements instead"
+    assert "Enter a valid date" in text_of(owner, f"{url}?until=31/31")
+    assert owner.get(url, {"since": "9999-12-31", "until": "9999-12-31"}).status_code == 200
 
 
 def test_empty_pages_say_what_to_do(client: Client, scene: Scene) -> None:

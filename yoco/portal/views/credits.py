@@ -2,11 +2,15 @@
 
 import datetime
 import uuid
+from typing import Any
 
+from django import forms
 from django.contrib.auth.decorators import login_required
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import Contract
@@ -18,31 +22,60 @@ from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import contract_in_url
 from yoco.portal.selectors import year_current, years_of
 
+FIRST, LAST = datetime.date(1970, 1, 1), datetime.date(2999, 12, 31)
+"""Days that a statement of account can be asked for: no time zone leads out of the calendar."""
 
-def account_until_now(contract: Contract) -> AccountStatement:
-    """The statement of account from the contract's first day."""
-    return account_statement(
-        contract=contract,
-        start=local_midnight(contract.starts_on, contract.time_zone),
-        end=timezone.now() + datetime.timedelta(seconds=1),
-    )
+
+DAY: dict[str, Any] = {
+    "required": False,
+    "widget": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+    "validators": [MinValueValidator(FIRST), MaxValueValidator(LAST)],
+}
+
+
+class PeriodForm(forms.Form):
+    """The days of a statement of account, both included; left empty, the contract's first day and this moment."""
+
+    since = forms.DateField(label=_("From"), **DAY)
+    until = forms.DateField(label=_("Until"), **DAY)
+
+    def clean(self) -> dict[str, datetime.date | None]:
+        days: dict[str, datetime.date | None] = super().clean() or {}
+        since, until = days.get("since"), days.get("until")
+        if since and until and until < since:
+            self.add_error("until", _("The end of the statement lies before its start."))
+        return days
+
+
+def account_in_period(contract: Contract, form: PeriodForm) -> AccountStatement:
+    """The statement of account for a form's period, in days of the contract; of all time where the form is wrong."""
+    now = timezone.now() + datetime.timedelta(seconds=1)
+    days = form.cleaned_data if form.is_valid() else {}
+    since, until = days.get("since"), days.get("until")
+    start = local_midnight(since or contract.starts_on, contract.time_zone)
+    end = local_midnight(until + datetime.timedelta(days=1), contract.time_zone) if until else max(now, start)
+    return account_statement(contract=contract, start=start, end=max(start, end))
 
 
 @require_GET
 @login_required
 def credit_account(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
-    """From the contract's first day until now."""
+    """Balances of today, and the movements of the period that `since` and `until` name (all, without them)."""
     contract = contract_in_url(request, contract_id)
+    form = PeriodForm(request.GET)
     now = timezone.now()
     credits = list(credits_of_contract(contract=contract))
     balances = credit_balances(credits=credits)
-    account = account_until_now(contract)
+    account = account_in_period(contract, form)
     context = {
         "section": "credits",
         "contract": contract,
         "year": year_current(years=years_of(contract=contract, at=now), at=now),
         "credits": [(credit, balances[credit.pk]) for credit in credits],
+        "available": sum(balance.available for balance in balances.values()),
         "account": account,
+        "form": form,
+        "until": account.end - datetime.timedelta(seconds=1),
         "synthetic_years": years_synthetic(year_ids=[credit.year_id for credit in credits]),
     }
     return render(request, "portal/credits.html", context)
@@ -53,7 +86,7 @@ def credit_account(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse
 def credit_account_csv(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """The same statement of account for a spreadsheet."""
     contract = contract_in_url(request, contract_id)
-    text = account_statement_csv(statement=account_until_now(contract))
+    text = account_statement_csv(statement=account_in_period(contract, PeriodForm(request.GET)))
     response = HttpResponse(text, content_type="text/csv; charset=utf-8")
     return attachment(response, contract.number, "account.csv")
 
