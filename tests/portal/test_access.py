@@ -116,8 +116,6 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:sessions": (nothing, SIGNED_IN),
     "portal:session_end": (lambda scene: [1], POST_ONLY),
     "portal:sessions_end_others": (nothing, POST_ONLY),
-    "healthz": (nothing, PUBLIC),
-    "readyz": (nothing, PUBLIC),
     "portal:sign_on": (nothing, PUBLIC),
     "portal:first_run": (contract, OWN),
     "portal:fleet": (organisation, OWN),
