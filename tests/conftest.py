@@ -43,6 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.database)
 
 
+@pytest.fixture(autouse=True)
+def _limits_begin_anew() -> None:
+    """All tests sign in from one address, which the limits of the tests before would shut out."""
+    from django.core.cache import cache
+
+    cache.clear()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, reason in missing_services().items():
         if item.get_closest_marker(marker):

@@ -8,4 +8,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "yoco.settings")
 
 app = Celery("yoco")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+# Celery's current application belongs to a thread; without this, a web server's other threads would queue into nowhere.
+app.set_default()
 app.autodiscover_tasks()

@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "yoco.incidents",
     "yoco.guarantee",
     "yoco.credits",
+    "yoco.notify",
     "yoco.api",
     "yoco.portal",
     "yoco.desk",
@@ -148,7 +149,24 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 # Analytics of more incidents than this are computed by a task: they would take about a second.
 ANALYTICS_AT_ONCE = env.int("ANALYTICS_AT_ONCE", default=50_000)
-CELERY_BEAT_SCHEDULE = {"tick": {"task": "yoco.guarantee.tasks.tick", "schedule": 60.0}}
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# A task is ended after these seconds; Redis hands one out again after an hour, so never while it still runs.
+CELERY_TASK_SOFT_TIME_LIMIT = 15 * 60
+CELERY_TASK_TIME_LIMIT = 16 * 60
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 60 * 60,
+    "socket_connect_timeout": 2,
+    "socket_timeout": 10,
+    "retry_on_timeout": True,
+}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: a broker that comes back finds its workers
+TICK_SECONDS = env.float("TICK_SECONDS", default=60.0)
+# A tick that nobody took in time is dropped: the next one does its work.
+CELERY_BEAT_SCHEDULE = {
+    "tick": {"task": "yoco.notify.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 2 * TICK_SECONDS}}
+}
+OUTBOX_TASK = "yoco.notify.tasks.event_announce"
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
@@ -205,6 +223,13 @@ KEY_PEPPERS = {int(n): p for n, p in env.dict("KEY_PEPPERS", default={"1": SECRE
 EMAIL_CONFIG = env.email_url("EMAIL_URL", default="consolemail://")
 vars().update(EMAIL_CONFIG)
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="YOCO <yoco@localhost>")
+
+EMAIL_TIMEOUT = env.int("EMAIL_TIMEOUT", default=20)
+
+# Webhooks: whole seconds for one attempt; private networks that may be reached all the same; plain HTTP or not.
+WEBHOOK_TIMEOUT = env.float("WEBHOOK_TIMEOUT", default=15.0)
+WEBHOOK_ALLOWED_NETWORKS = env.list("WEBHOOK_ALLOWED_NETWORKS", default=[])
+WEBHOOK_ALLOW_HTTP = env.bool("WEBHOOK_ALLOW_HTTP", default=False)
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("es", _("Spanish"))]

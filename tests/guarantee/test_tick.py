@@ -13,8 +13,8 @@ from yoco.contracts.models import YearState
 from yoco.credits.models import Credit
 from yoco.guarantee import due
 from yoco.guarantee.intake import heartbeat_accept
-from yoco.guarantee.tasks import tick
 from yoco.incidents.models import Incident
+from yoco.notify.tasks import tick
 
 BEATING = datetime.datetime(2026, 11, 2, 9, 0, tzinfo=datetime.UTC)
 
@@ -30,7 +30,11 @@ def test_a_silent_run_at_last_costs_a_credit(world: World) -> None:
     with time_machine.travel(BEATING + datetime.timedelta(minutes=30)):
         assert run() == "nothing was due\n"
     with time_machine.travel(BEATING + datetime.timedelta(minutes=61)):
-        assert run() == "1 unaccounted incidents opened\n"
+        assert run().splitlines() == [
+            "1 unaccounted incidents opened",
+            "1 events passed on",
+            "3 deliveries sent",  # to the members of the organisation
+        ]
         tick()
     assert Incident.objects.get().placement.outcome == "unaccounted"
     with time_machine.travel(datetime.datetime(2027, 12, 1, tzinfo=datetime.UTC)):

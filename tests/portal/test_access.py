@@ -8,12 +8,16 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.portal.scene import Scene
 from yoco.accounts.invitations import invitation_create
-from yoco.accounts.models import Invitation, Role
+from yoco.accounts.models import Invitation, Membership, Role
 from yoco.guarantee.models import ImportFile
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.uploads import import_file_keep
 from yoco.incidents.models import Dispute, Exclusion, RegroupingProposal
 from yoco.incidents.services import regrouping_propose
+from yoco.notify.endpoints import endpoint_create, endpoint_test
+from yoco.notify.fan_out import events_fan_out
+from yoco.notify.models import Endpoint, WebhookDelivery
+from yoco.notify.preferences import stop_token
 
 PEOPLE = ["owner", "team_mate", "viewer", "stranger", "anonymous", "account_manager"]
 LOGIN = 302  # anonymous people are sent to sign in
@@ -22,6 +26,7 @@ LOGIN = 302  # anonymous people are sent to sign in
 OWN = [200, 200, 200, 404, LOGIN, 200]  # a page of the customer's own contract; account managers see all
 DESK = [404, 404, 404, 404, LOGIN, 200]
 MONEY = [404, 404, 404, 404, LOGIN, 302]  # what moves money or a verdict: the password is asked for first
+MANAGED = [200, 403, 403, 404, LOGIN, 403]  # for those who manage the organisation
 SIGNED_IN = [200, 200, 200, 200, LOGIN, 200]
 POST_ONLY = [405, 405, 405, 405, 405, 405]
 PUBLIC = [200, 200, 200, 200, 200, 200]
@@ -89,6 +94,37 @@ def some_dispute(scene: Scene) -> Dispute:
     return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
 
 
+def webhook(scene: Scene) -> list[Any]:
+    made = Endpoint.objects.first()
+    if made is None:
+        made, _secret = endpoint_create(
+            organisation=scene.world.organisation,
+            name="Ledger",
+            url="https://hooks.example.com/yoco",
+            kinds=[],
+            actor=scene.world.owner,
+        )
+    return [scene.world.organisation.pk, made.pk]
+
+
+def webhook_delivery(scene: Scene) -> list[Any]:
+    arguments = webhook(scene)
+    made = WebhookDelivery.objects.first()
+    if made is None:
+        endpoint_test(endpoint=Endpoint.objects.get(), actor=scene.world.owner)
+        events_fan_out()
+        made = WebhookDelivery.objects.get()
+    return [*arguments, made.pk]
+
+
+def own_membership(scene: Scene) -> Membership:
+    return Membership.objects.get(organisation=scene.world.organisation, user=scene.world.owner)
+
+
+def mine(scene: Scene) -> list[Any]:
+    return [own_membership(scene).pk]
+
+
 def import_file(scene: Scene) -> list[Any]:
     row = ImportFile.objects.first() or import_file_keep(
         contract=scene.contract,
@@ -123,6 +159,19 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:fleet_all": (nothing, DESK),
     "portal:fleet_all_file": (lambda scene: ["contracts", "parquet"], DESK),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
+    "portal:webhooks": (organisation, MANAGED),
+    "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
+    "portal:webhook": (webhook, MANAGED),
+    "portal:webhook_edit": (webhook, MANAGED),
+    "portal:webhook_rotate": (webhook, POST_ONLY),
+    "portal:webhook_switch": (webhook, POST_ONLY),
+    "portal:webhook_test": (webhook, POST_ONLY),
+    "portal:webhook_replay": (webhook, POST_ONLY),
+    "portal:webhook_delivery": (webhook_delivery, MANAGED),
+    "portal:webhook_delivery_replay": (webhook_delivery, POST_ONLY),
+    "portal:mail_settings": (mine, [200, 404, 404, 404, LOGIN, 404]),
+    # The signed link is the proof: mail programs open it without a session.
+    "portal:mail_stop": (lambda scene: [stop_token(membership=own_membership(scene), topic="credits")], PUBLIC),
     "portal:year": (year, OWN),
     "portal:export": (year, OWN),
     "portal:analytics": (year, OWN),

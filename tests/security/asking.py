@@ -193,6 +193,8 @@ def form_body(scene: Scene) -> dict[str, Any]:
         "note": "Because.",
         "reason": "Because.",
         "email": "newer@example.com",
+        "url": "https://hooks.example.com/other",
+        "state": "on",
         "key": str(uuid.uuid4()),
         "language": "en",
         "time_zone": "UTC",

@@ -13,8 +13,9 @@ from django.urls import reverse  # noqa: E402
 
 from tests.portal.scene import NOW, build_scene, issue_and_approve  # noqa: E402
 from tests.portal.test_access import import_file  # noqa: E402
+from yoco.accounts.key_services import agent_key_revoke  # noqa: E402
 from yoco.accounts.models import Role, Scope  # noqa: E402
-from yoco.accounts.services import agent_key_create, agent_key_revoke, member_role_set, reader_update  # noqa: E402
+from yoco.accounts.services import agent_key_create, member_role_set, reader_update  # noqa: E402
 from yoco.contracts.models import Order  # noqa: E402
 from yoco.credits.services import credit_apply  # noqa: E402
 from yoco.guarantee.models import ImportFile  # noqa: E402

@@ -46,3 +46,9 @@ class OutboxEvent(models.Model):
     class Meta:
         ordering = ["created_at", "id"]
         indexes = [models.Index(fields=["subject_type", "subject_id"], name="outbox_by_subject")]
+
+
+class OutboxPending(models.Model):
+    """An event that nobody has turned into deliveries yet. Whoever does removes the row in the same transaction."""
+
+    event = models.OneToOneField(OutboxEvent, primary_key=True, on_delete=models.PROTECT, related_name="+")

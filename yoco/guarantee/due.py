@@ -1,8 +1,8 @@
-"""Everything that is due, done once: the beat calls it every minute, `manage.py tick` on demand."""
+"""What is due in the guarantee, done once. `notify.due` adds the messages; the beat and `manage.py tick` call that."""
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from yoco.credits.services import credits_sweep
@@ -11,6 +11,8 @@ from yoco.guarantee.intake import silences_account
 from yoco.guarantee.services import years_close
 
 log = logging.getLogger(__name__)
+
+Step = tuple[str, Callable[[datetime.datetime], int]]
 
 
 @dataclass
@@ -21,17 +23,18 @@ class Done:
     failed: list[str] = field(default_factory=list)
 
 
-def due_work_do(*, as_of: datetime.datetime) -> Done:
-    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again, in this order.
+def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
+    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again, then `also`.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
     """
-    steps: list[tuple[str, Callable[[datetime.datetime], int]]] = [
+    steps: list[Step] = [
         ("unaccounted incidents opened", lambda at: sum(silences_account(as_of=at).values())),
         ("contract years moved on", _years),
         ("steps of credits done", lambda at: credits_sweep(as_of=at)),
         ("jobs of the analytics started again", lambda at: jobs_sweep(as_of=at)),
+        *also,
     ]
     done = Done()
     for name, step in steps:

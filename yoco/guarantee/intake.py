@@ -10,8 +10,10 @@ from typing import Any
 from django.db import transaction
 
 from yoco.contracts.models import Contract
+from yoco.core.outbox import outbox_record
 from yoco.guarantee.placements import placements_refresh
 from yoco.incidents import services
+from yoco.incidents.models import Incident, Origin
 
 
 @transaction.atomic
@@ -33,5 +35,19 @@ def silences_account(*, as_of: datetime.datetime) -> dict[uuid.UUID, int]:
             ids = services.silence_sweep(contract=contract, as_of=as_of)
             if ids:
                 placements_refresh(incident_ids=ids, reason="silence")
+                _tell_unaccounted(contract, ids)
                 accounted[contract.pk] = len(ids)
     return accounted
+
+
+def _tell_unaccounted(contract: Contract, ids: set[int]) -> None:
+    """One event for all that a sweep opened, so that an outage of many runs is one message."""
+    opened = Incident.objects.filter(pk__in=ids, origin=Origin.SILENCE, revision=1).order_by("started_at", "pk")
+    names = [str(name) for name in opened.values_list("public_id", flat=True)]
+    if names:
+        outbox_record(
+            kind="incident.unaccounted",
+            subject=contract,
+            organisation_id=contract.organisation_id,
+            payload={"contract": str(contract.pk), "incidents": names},
+        )

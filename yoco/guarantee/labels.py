@@ -83,6 +83,20 @@ INTERVALS: dict[str, Promise] = {
 }
 
 
+VERDICTS_SO_FAR = {
+    "met": _("On course: so far the commitment is met."),
+    "short": _("Behind: so far the year falls short of the commitment."),
+    "no_failures": _("No failure has counted so far. The commitment is met as long as none does."),
+    "undecided": _("Undecided: incidents that are still pending can turn the verdict either way."),
+}
+VERDICTS_FINAL = {
+    "met": _("The commitment was met."),
+    "short": _("The commitment was not met. A credit is due for this year."),
+    "no_failures": _("No failure counted in this year. The commitment was met."),
+    "undecided": _("This year closed without a verdict, as its terms provide."),
+}
+
+
 def rule_sentence(rule: str) -> str:
     """What a rule id means, in the reader's language."""
     return str(RULES[rule])
@@ -96,3 +110,8 @@ def reason_sentence(reason: str) -> str:
 def verdict_sentence(rule: str) -> str:
     """Why the verdict is what it is, in the reader's language."""
     return str(VERDICT_RULES[rule])
+
+
+def verdict_words(verdict: str, *, closed: bool) -> str:
+    """The verdict as a sentence; only a closed year's is final."""
+    return str((VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict])

@@ -10,6 +10,7 @@ from yoco.portal.views import (
     incidents,
     invitations,
     keys,
+    mail,
     organisations,
     reviews,
     scenarios,
@@ -18,10 +19,12 @@ from yoco.portal.views import (
     start,
     statements,
     terms,
+    webhooks,
     years,
 )
 
 app_name = "portal"
+ENDPOINT = "organisations/<uuid:organisation_id>/webhooks/<uuid:endpoint_id>/"
 
 urlpatterns = [
     path("", start.home, name="home"),
@@ -58,6 +61,22 @@ urlpatterns = [
         name="member_change",
     ),
     path("contracts/<uuid:contract_id>/first-run/", first_run.first_run, name="first_run"),
+    path("organisations/<uuid:organisation_id>/webhooks/", webhooks.webhooks, name="webhooks"),
+    path("organisations/<uuid:organisation_id>/webhooks/new/", webhooks.webhook_new, name="webhook_new"),
+    path(ENDPOINT, webhooks.webhook, name="webhook"),
+    path(f"{ENDPOINT}edit/", webhooks.webhook_edit, name="webhook_edit"),
+    path(f"{ENDPOINT}secret/", webhooks.webhook_rotate, name="webhook_rotate"),
+    path(f"{ENDPOINT}state/", webhooks.webhook_switch, name="webhook_switch"),
+    path(f"{ENDPOINT}test/", webhooks.webhook_test, name="webhook_test"),
+    path(f"{ENDPOINT}replay/", webhooks.webhook_replay, name="webhook_replay"),
+    path(f"{ENDPOINT}deliveries/<uuid:delivery_id>/", webhooks.webhook_delivery, name="webhook_delivery"),
+    path(
+        f"{ENDPOINT}deliveries/<uuid:delivery_id>/replay/",
+        webhooks.webhook_delivery_replay,
+        name="webhook_delivery_replay",
+    ),
+    path("settings/mail/<uuid:membership_id>/", mail.mail_settings, name="mail_settings"),
+    path("mail/stop/<str:token>/", mail.mail_stop_page, name="mail_stop"),
     path("contracts/<uuid:contract_id>/credits/", credits.credit_account, name="credits"),
     path("contracts/<uuid:contract_id>/credits/account.csv", credits.credit_account_csv, name="credits_csv"),
     path("contracts/<uuid:contract_id>/credits/ledger.json", credits.ledger_json, name="ledger"),

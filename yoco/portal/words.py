@@ -46,25 +46,6 @@ STATE_SOURCES: dict[str, Word] = {
     "storage": _("Storage"),
 }
 
-VERDICTS_SO_FAR: dict[str, Word] = {
-    "met": _("On course: so far the commitment is met."),
-    "short": _("Behind: so far the year falls short of the commitment."),
-    "no_failures": _("No failure has counted so far. The commitment is met as long as none does."),
-    "undecided": _("Undecided: incidents that are still pending can turn the verdict either way."),
-}
-VERDICTS_FINAL: dict[str, Word] = {
-    "met": _("The commitment was met."),
-    "short": _("The commitment was not met. A credit is due for this year."),
-    "no_failures": _("No failure counted in this year. The commitment was met."),
-    "undecided": _("This year closed without a verdict, as its terms provide."),
-}
-
-
-def verdict_words(verdict: str, *, closed: bool) -> Word:
-    """The verdict as a sentence; only a closed year's is final."""
-    return (VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict]
-
-
 WASTE_TERMS: dict[str, Word] = {
     "detection": _("Noticing the failure"),
     "queue": _("Waiting for a replacement"),

@@ -13,14 +13,14 @@ from django.views.decorators.http import require_GET
 
 from yoco.core.buckets import Rate, local_buckets
 from yoco.core.downloads import attachment
-from yoco.guarantee.labels import verdict_sentence
+from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
 from yoco.portal.access import reader, year_in_url
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
-from yoco.portal.words import threshold_words, verdict_words
+from yoco.portal.words import threshold_words
 
 # Of one person in one process: a document takes a processor for seconds.
 PDF_RATE = Rate(per_second=0.5, burst=10)

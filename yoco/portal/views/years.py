@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 from yoco.contracts.models import YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
-from yoco.guarantee.labels import INTERVALS, verdict_sentence
+from yoco.guarantee.labels import INTERVALS, verdict_sentence, verdict_words
 from yoco.guarantee.report import credit_words
 from yoco.guarantee.selectors import year_report
 from yoco.guarantee.tally import report_with_interval
@@ -22,7 +22,7 @@ from yoco.incidents.models import Kind
 from yoco.portal.access import years_in_url
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import days_until, years_begun
-from yoco.portal.words import threshold_words, verdict_words
+from yoco.portal.words import threshold_words
 
 TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 

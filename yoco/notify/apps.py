@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class NotifyConfig(AppConfig):
+    name = "yoco.notify"
