@@ -2,7 +2,11 @@
 
 from django.urls import include, path
 
+from yoco.core import probes
+
 urlpatterns = [
+    path("healthz", probes.healthz, name="healthz"),
+    path("readyz", probes.readyz, name="readyz"),
     path("accounts/", include("yoco.accounts.urls")),
     path("api/v1/", include("yoco.api.urls")),
     path("desk/", include("yoco.desk.urls")),
