@@ -183,6 +183,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:statement_json": (statement, OWN),
     "portal:statement_csv": (statement, OWN),
     "portal:incidents": (year, OWN),
+    "portal:incident_file": (lambda scene: [*year(scene), "csv"], OWN),
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),
     "portal:dispute_withdraw": (incident, POST_ONLY),

@@ -1,8 +1,12 @@
 """What the customer's pages say, against the rows they were made from."""
 
+import csv
 import datetime
+import io
+import json
 import re
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -139,6 +143,41 @@ def test_the_list_filters_by_outcome_and_kind(owner: Client, scene: Scene) -> No
     ):
         rows = owner.get(url, query).content.decode().count('<th scope="row"')
         assert rows == expected, query
+
+
+def test_the_list_as_a_file_is_what_the_filter_leaves(owner: Client, scene: Scene, monkeypatch) -> None:
+    """All of it, not only the page that is shown."""
+    monkeypatch.setattr("yoco.portal.selectors.PAGE_SIZE", 2)
+    year = scene.running_year
+    place = [scene.contract.pk, year.pk]
+    incidents = list(Incident.objects.filter(contract=scene.contract, started_at__gte=year.starts_at))
+    incidents.sort(key=lambda row: (row.started_at, row.pk))
+    first = incidents[0]
+    first.node = "=gpu-7"
+    first.save(update_fields=["node"])
+
+    def day(row: Incident) -> str:
+        return row.started_at.astimezone(ZoneInfo(scene.contract.time_zone)).date().isoformat()
+
+    for query, expected in (
+        ({}, incidents),
+        ({"outcome": "resolved"}, [row for row in incidents if row.placement.outcome == "resolved"]),
+        ({"where": "GPU-7"}, [first]),
+        ({"where": first.run.run_id[1:]}, [row for row in incidents if row.run == first.run]),
+        ({"since": day(first), "until": day(first)}, [row for row in incidents if day(row) == day(first)]),
+        ({"since": "2999-12-31", "until": "9999-12-31"}, []),
+        ({"since": "never", "outcome": "nothing"}, incidents),
+    ):
+        assert owner.get(reverse("portal:incidents", args=place), query).status_code == 200
+        files = {
+            kind: b"".join(owner.get(reverse("portal:incident_file", args=[*place, kind]), query)).decode()
+            for kind in ("csv", "json")
+        }
+        lines = list(csv.DictReader(io.StringIO(files["csv"])))
+        ids = [str(row.public_id) for row in expected]
+        assert [line["incident_id"] for line in lines] == ids, query
+        assert [row["incident_id"] for row in json.loads(files["json"])["incidents"]] == ids, query
+        assert all(line["node"] != "=gpu-7" for line in lines), "a spreadsheet would run it"
 
 
 def test_the_list_turns_pages_both_ways_and_shows_each_incident_once(owner: Client, scene: Scene, monkeypatch) -> None:

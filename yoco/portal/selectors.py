@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
-from yoco.core.clock import milliseconds_between
+from yoco.core.clock import local_midnight, milliseconds_between
 from yoco.incidents.models import AgentBoot, Decision, Dispute, Exclusion, Incident, Regrouping, RegroupingProposal
 
 PAGE_SIZE = 50
@@ -55,23 +55,51 @@ class IncidentPage:
     older_than: str
 
 
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """What a reader asked to see of a contract year; empty means all. Days are the contract's, both included."""
+
+    outcome: str = ""
+    kind: str = ""
+    since: datetime.date | None = None
+    until: datetime.date | None = None
+    where: str = ""
+    """Part of the name of a workload, or of a node."""
+
+    def __bool__(self) -> bool:
+        return self != IncidentFilter()
+
+
+def incidents_filtered(*, contract: Contract, year: ContractYear, wanted: IncidentFilter) -> QuerySet[Incident]:
+    """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume."""
+    starts_at, ends_at = year.starts_at, year.ends_at
+    if wanted.since:
+        starts_at = max(starts_at, local_midnight(wanted.since, contract.time_zone))
+    if wanted.until:
+        ends_at = min(ends_at, local_midnight(wanted.until + datetime.timedelta(days=1), contract.time_zone))
+    rows = Incident.objects.filter(contract=contract, started_at__gte=starts_at, started_at__lt=ends_at).select_related(
+        "run", "placement"
+    )
+    if wanted.outcome:
+        rows = rows.filter(placement__outcome=wanted.outcome)
+    if wanted.kind:
+        rows = rows.filter(kind=wanted.kind)
+    if wanted.where:
+        named = Q(run__name__icontains=wanted.where) | Q(run__run_id__icontains=wanted.where)
+        rows = rows.filter(named | Q(node__icontains=wanted.where))
+    return rows
+
+
 def incidents_page(
     *,
     contract: Contract,
     year: ContractYear,
-    outcome: str = "",
-    kind: str = "",
+    wanted: IncidentFilter,
     newer_than: Incident | None = None,
     older_than: Incident | None = None,
 ) -> IncidentPage:
-    """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume."""
-    rows = Incident.objects.filter(
-        contract=contract, started_at__gte=year.starts_at, started_at__lt=year.ends_at
-    ).select_related("run", "placement")
-    if outcome:
-        rows = rows.filter(placement__outcome=outcome)
-    if kind:
-        rows = rows.filter(kind=kind)
+    """One page of the incidents that a filter leaves."""
+    rows = incidents_filtered(contract=contract, year=year, wanted=wanted)
     if newer_than is not None:
         after = Q(started_at__gt=newer_than.started_at) | Q(started_at=newer_than.started_at, pk__gt=newer_than.pk)
         found = list(rows.filter(after).order_by("started_at", "id")[: PAGE_SIZE + 1])

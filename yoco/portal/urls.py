@@ -124,6 +124,11 @@ urlpatterns = [
         incidents.incident_list,
         name="incidents",
     ),
+    re_path(
+        r"^contracts/(?P<contract_id>[0-9a-f-]{36})/years/(?P<year_id>[0-9a-f-]{36})/incidents\.(?P<kind>csv|json)$",
+        incidents.incident_file,
+        name="incident_file",
+    ),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/", incidents.incident_detail, name="incident"),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/", reviews.dispute, name="dispute"),
     path(

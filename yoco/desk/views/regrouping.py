@@ -18,7 +18,7 @@ from yoco.accounts.models import User
 from yoco.desk.access import account_manager, desk, reauthenticated
 from yoco.desk.forms import MergeForm, NoteForm
 from yoco.desk.selectors import events_near
-from yoco.desk.views.reviews import Choice, decide, incident_in_url
+from yoco.desk.views.reviews import Choice, decide, either, incident_in_url
 from yoco.guarantee.regrouping import incidents_regroup, regrouping_apply, regrouping_decide, regrouping_withdraw
 from yoco.incidents.models import Incident, RegroupingAction, RegroupingProposal
 
@@ -110,19 +110,11 @@ def proposal(request: HttpRequest, proposal_id: uuid.UUID) -> HttpResponse:
     withdraw = Choice(
         "withdraw", _("Take it back"), lambda note: regrouping_withdraw(proposal=row, note=note, actor=actor)
     )
-    answers = [
-        Choice(
-            "accept",
-            _("Accept the regrouping"),
-            lambda note: regrouping_decide(proposal=row, accept=True, note=note, actor=actor),
-        ),
-        Choice(
-            "reject",
-            _("Reject the regrouping"),
-            lambda note: regrouping_decide(proposal=row, accept=False, note=note, actor=actor),
-            dangerous=True,
-        ),
-    ]
+    answers = either(
+        lambda accept, note: regrouping_decide(proposal=row, accept=accept, note=note, actor=actor),
+        accept=("accept", _("Accept the regrouping")),
+        reject=("reject", _("Reject the regrouping")),
+    )
     listed = "\n".join(f"{one.run} · {one.started_at:%Y-%m-%d %H:%M:%S} UTC · {one.node}" for one in incidents)
     return decide(
         request,

@@ -1,17 +1,20 @@
 """Incidents of a contract year, and one incident with everything that was concluded from it."""
 
+import datetime
 import json
 import uuid
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.dateparse import parse_date
 from django.utils.functional import Promise
 from django.views.decorators.http import require_GET
 
 from yoco.core.clock import milliseconds_between
+from yoco.core.downloads import attachment
 from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
 from yoco.guarantee.reviews import dispute_effect
@@ -20,7 +23,15 @@ from yoco.incidents.models import Decision, Kind, RawReport
 from yoco.portal.access import incident_in_url, reader, year_in_url
 from yoco.portal.analytics.waste import money_text
 from yoco.portal.graphics import PHASES, phases
-from yoco.portal.selectors import event_of, incidents_page, may_object, reviews_of
+from yoco.portal.lists import incidents_csv, incidents_json
+from yoco.portal.selectors import (
+    IncidentFilter,
+    event_of,
+    incidents_filtered,
+    incidents_page,
+    may_object,
+    reviews_of,
+)
 from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
 
@@ -28,36 +39,67 @@ from yoco.waste.model import IncidentWaste
 LIVE = {Decision.PENDING, Decision.ACCEPTED}
 
 
+FIRST, LAST = datetime.date(1970, 1, 1), datetime.date(2999, 12, 31)
+"""Days that can be asked for: no time zone leads out of the calendar."""
+
+
+def filter_of(query: QueryDict) -> IncidentFilter:
+    """The filter that an address names. A value that does not exist is ignored, so that an old link still opens."""
+
+    def one_of(name: str, choices: list[str]) -> str:
+        return query.get(name, "") if query.get(name, "") in choices else ""
+
+    def day(name: str) -> datetime.date | None:
+        try:
+            found = parse_date(query.get(name, ""))
+        except ValueError:
+            return None
+        return found if found and FIRST <= found <= LAST else None
+
+    return IncidentFilter(
+        outcome=one_of("outcome", Outcome.values),
+        kind=one_of("kind", Kind.values),
+        since=day("since"),
+        until=day("until"),
+        where=query.get("where", "").replace("\0", "").strip()[:200],
+    )
+
+
 @require_GET
 @login_required
 def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
-    """Newest first. A filter value that does not exist is ignored, so that an old link still opens."""
+    """Newest first."""
     year = year_in_url(request, contract_id, year_id)
-    outcome, kind = (
-        value if value in choices else ""
-        for value, choices in (
-            (request.GET.get("outcome", ""), Outcome.values),
-            (request.GET.get("kind", ""), Kind.values),
-        )
-    )
+    wanted = filter_of(request.GET)
     newer, older = (
         incident_in_url(request, contract_id, request.GET[name]) if request.GET.get(name) else None
         for name in ("newer_than", "older_than")
     )
-    page = incidents_page(
-        contract=year.contract, year=year, outcome=outcome, kind=kind, newer_than=newer, older_than=older
-    )
+    page = incidents_page(contract=year.contract, year=year, wanted=wanted, newer_than=newer, older_than=older)
     context = {
         "section": "incidents",
         "contract": year.contract,
         "year": year,
         "page": page,
-        "outcome": outcome,
-        "kind": kind,
+        "wanted": wanted,
         "outcomes": Outcome.choices,
         "kinds": Kind.choices,
     }
     return render(request, "portal/incidents.html", context)
+
+
+@require_GET
+@login_required
+def incident_file(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, kind: str) -> StreamingHttpResponse:
+    """Exactly what the list shows under the same filter, all pages of it, the earliest first."""
+    year = year_in_url(request, contract_id, year_id)
+    rows = incidents_filtered(contract=year.contract, year=year, wanted=filter_of(request.GET))
+    write, media_type = {
+        "csv": (incidents_csv, "text/csv; charset=utf-8"),
+        "json": (incidents_json, "application/json"),
+    }[kind]
+    response = StreamingHttpResponse(write(rows.order_by("started_at", "id")), content_type=media_type)
+    return attachment(response, year.contract.number, "year", year.number, f"incidents.{kind}")
 
 
 @require_GET
