@@ -2,9 +2,14 @@
 
 import uuid
 
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
 from tests.ingest.conftest import AgentClient
 from tests.ingest.reports import BOOT, heartbeat, report
 from tests.people import World
+from tests.portal.test_pages import text_of
 from yoco.incidents.models import AgentBoot, Run
 
 
@@ -56,3 +61,14 @@ def test_it_rejects_what_it_cannot_read(agent: AgentClient) -> None:
     assert list(response.json()["errors"]) == ["$.seq"]
     assert agent.post("heartbeats", [heartbeat()]).status_code == 422
     assert agent.post("heartbeats", heartbeat(at="2026-11-02T10:00:00Z")).status_code == 422
+
+
+def test_the_customer_sees_how_fresh_the_figures_are(agent: AgentClient, world: World, client: Client) -> None:
+    client.force_login(world.owner)
+    url = reverse("portal:year", args=[world.contract.pk, world.year.pk])
+    assert "never: connect a training job" in text_of(client, url)
+    agent.missing(heartbeat(seq=3))
+    call_command("tick")  # it sees the numbers that are missing
+    page = text_of(client, url)
+    assert "Jobs heard now 1" in page
+    assert "Jobs with reports still asked for 1" in page

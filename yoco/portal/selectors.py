@@ -4,7 +4,7 @@ import datetime
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Prefetch, Q, QuerySet
 
 from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
@@ -53,6 +53,28 @@ class IncidentPage:
     rows: list[Incident]  # each with `until_resumed_ms`
     newer_than: str
     older_than: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How well the service hears the agents of a contract at this moment."""
+
+    last_heard_at: datetime.datetime | None
+    live: int
+    """Starts of an agent that were heard within the silence window and have not said that their run ended."""
+    gaps: int
+    """Those of which report numbers are missing that the service has asked back."""
+
+
+def freshness(*, contract: Contract, window: datetime.timedelta, at: datetime.datetime) -> Freshness:
+    """What the heartbeats of a contract tell at `at`. `window` is how long the terms let a run be silent."""
+    missing = Q(gap_since__isnull=False, last_seq__gt=F("accounted_seq"))
+    found = AgentBoot.objects.filter(contract=contract).aggregate(
+        last=Max("last_seen_at"),
+        live=Count("pk", filter=Q(run_ended_at=None, last_seen_at__gte=at - window)),
+        gaps=Count("pk", filter=missing),
+    )
+    return Freshness(last_heard_at=found["last"], live=found["live"], gaps=found["gaps"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """A contract year: its verdict, in words and in numbers, and everything the numbers open."""
 
+import datetime
 import uuid
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from yoco.contracts.models import YearState
+from yoco.contracts.models import GuaranteeTerms, YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import INTERVALS, verdict_sentence, verdict_words
@@ -21,7 +22,7 @@ from yoco.guarantee.tally import report_with_interval
 from yoco.incidents.models import Kind
 from yoco.portal.access import years_in_url
 from yoco.portal.graphics import gauge
-from yoco.portal.selectors import days_until, years_begun
+from yoco.portal.selectors import days_until, freshness, years_begun
 from yoco.portal.words import threshold_words
 
 TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
@@ -71,10 +72,18 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "over": -report.failures_still_allowed,
         "single_miss": report.counted * (threshold["den"] - threshold["num"]) < threshold["den"],
         "days_left": days_until(day=year.ends_on, time_zone=year.contract.time_zone, at=now),
+        "fresh": None
+        if closed or terms is None
+        else freshness(contract=year.contract, window=silence_window(terms), at=now),
         "by_kind": [(label, kind, report.by_kind[kind]) for kind, label in Kind.choices if kind in report.by_kind],
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
     return render(request, "portal/year.html", context)
+
+
+def silence_window(terms: GuaranteeTerms) -> datetime.timedelta:
+    """How long a run may be silent before that counts."""
+    return datetime.timedelta(minutes=terms.silence_window_minutes)
 
 
 def chance_words(chance: str | None) -> str:
