@@ -41,6 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if uses_database or getattr(getattr(item, "cls", None), "databases", None):
             item.add_marker(pytest.mark.database)
+    # Last in each process: from the first browser on an event loop runs in its thread, and Django's connections to the
+    # database are others from then on. What was open before stays open, and holds what it holds.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.fixture(autouse=True)

@@ -79,6 +79,9 @@ def in_child(work: Callable[[], None]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    for name in connections:
+        # What the parent used before a browser's event loop ran in its thread: not closed above, but inherited.
+        connections[name].connection = None
     try:
         work()
         connections.close_all()
