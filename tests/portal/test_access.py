@@ -187,6 +187,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),
     "portal:dispute_withdraw": (incident, POST_ONLY),
+    "portal:comment": (incident, POST_ONLY),
     "portal:credits": (contract, OWN),
     "portal:credits_csv": (contract, OWN),
     "portal:ledger": (contract, OWN),

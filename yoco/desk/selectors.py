@@ -4,7 +4,7 @@ import datetime
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import ngettext
 
@@ -13,24 +13,16 @@ from yoco.credits.models import Credit, CreditState
 from yoco.guarantee.models import Outcome, Placement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
+from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
 
 
 def credits_waiting() -> QuerySet[Credit]:
-    """Credits to issue and to approve, oldest first: the queue of those who must decide next."""
+    """Credits to issue and to approve, and those that a later statement puts in question; oldest first."""
+    decide = Q(state__in=[CreditState.PROPOSED, CreditState.ISSUED])
     return (
-        Credit.objects.filter(state__in=[CreditState.PROPOSED, CreditState.ISSUED])
+        Credit.objects.filter(decide | Q(review_since__isnull=False))
         .select_related("year__contract__organisation", "issued_by")
         .order_by("proposed_at", "id")
-    )
-
-
-def credits_flagged() -> QuerySet[Credit]:
-    """Credits that a later statement puts in question, the longest waiting first: people settle them."""
-    return (
-        Credit.objects.exclude(review_since=None)
-        .select_related("year__contract__organisation", "issued_by")
-        .order_by("review_since", "id")
     )
 
 
@@ -49,6 +41,19 @@ def disputes_open() -> QuerySet[Dispute]:
         Dispute.objects.filter(state=Decision.PENDING)
         .select_related("incident__contract__organisation", "incident__run", "raised_by")
         .order_by("raised_at", "id")
+    )
+
+
+def comments_unanswered(*, limit: int = 20) -> list[Comment]:
+    """What customers wrote last on an incident, if no account manager has written after it; the longest waiting first.
+
+    One line for each incident.
+    """
+    later = Comment.objects.filter(incident=OuterRef("incident"), id__gt=OuterRef("id"))
+    return list(
+        Comment.objects.filter(~Exists(later), by_desk=False)
+        .select_related("incident__contract", "incident__run", "by")
+        .order_by("at", "id")[:limit]
     )
 
 

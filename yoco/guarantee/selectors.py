@@ -140,12 +140,15 @@ def incident_placement(*, incident: Incident) -> IncidentPlacement | None:
     None before the incident was placed. The waste shown is that of the incident alone; what overlaps another
     incident of the same job is taken off in the year's sum.
     """
-    placement = Placement.objects.select_related("year", "terms").filter(pk=incident.pk).first()
+    mine = Placement.objects.filter(pk=incident.pk).values("unit_key")
+    members = list(
+        Placement.objects.filter(unit_key__in=mine)
+        .select_related("incident", "year", "terms")
+        .order_by("started_at", "pk")
+    )
+    placement = next((member for member in members if member.pk == incident.pk), None)
     if placement is None:
         return None
-    members = list(
-        Placement.objects.filter(unit_key=placement.unit_key).select_related("incident").order_by("started_at", "pk")
-    )
     given = waste_input(incident, incident_facts(incident))
     return IncidentPlacement(placement, incident_waste(given), given, members)
 

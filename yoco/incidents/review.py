@@ -1,6 +1,7 @@
 """People's words on an incident, as rows with their audit entries. What they do to the guarantee is decided above.
 
-Called by `guarantee.reviews`, which checks terms and windows and places the incident anew in the same transaction.
+`guarantee.reviews` calls what concerns exclusions and disputes; it checks terms and windows and places the incident
+anew in the same transaction. A comment changes no placing.
 """
 
 from typing import Any
@@ -11,8 +12,9 @@ from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
 from yoco.core.audit import audit_record
+from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
-from yoco.incidents.models import Decision, Dispute, Exclusion, Incident, RegroupingProposal
+from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident, RegroupingProposal
 
 
 def exclusion_propose(*, incident: Incident, reason: str, note: str, actor: User) -> Exclusion:
@@ -80,6 +82,26 @@ def dispute_withdraw(*, dispute: Dispute, actor: User) -> Dispute:
     return dispute
 
 
+@transaction.atomic
+def comment_write(*, incident: Incident, text: str, actor: User) -> Comment:
+    """Adds a comment for both sides to read. Raises DomainError for an empty one.
+
+    The caller has checked that the writer may (accounts.access).
+    """
+    text = text.strip()
+    if not text:
+        raise DomainError(_("Write something first."), code="comment_empty")
+    comment = Comment.objects.create(incident=incident, text=text, by=actor, by_desk=actor.is_account_manager)
+    _record("incident.commented", comment, actor)
+    outbox_record(
+        kind="incident.commented",
+        subject=comment,
+        organisation_id=incident.contract.organisation_id,
+        payload={"contract": str(incident.contract_id), "incident": str(incident.public_id), "by": str(actor.pk)},
+    )
+    return comment
+
+
 def decision_take(
     row: Exclusion | Dispute | RegroupingProposal, states: list[str], state: str, note: str, actor: User
 ) -> None:
@@ -103,7 +125,7 @@ def reason_stated(text: str) -> str:
     return text
 
 
-def _record(action: str, row: Exclusion | Dispute, actor: User, **data: Any) -> None:
+def _record(action: str, row: Exclusion | Dispute | Comment, actor: User, **data: Any) -> None:
     audit_record(
         action=action,
         actor=actor,

@@ -86,7 +86,7 @@ def _notices(event: OutboxEvent) -> list[MailDelivery]:
         revoked_at=None,
         user__is_active=True,
         role__in=roles_from(ROLE_FOR.get(topic, Role.VIEWER)),
-    )
+    ).exclude(user=event.payload.get("by"))  # who did it knows
     return [
         MailDelivery(membership=member, event=event, due_at=event.created_at)
         for member in members

@@ -10,7 +10,16 @@ from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.clock import local_midnight, milliseconds_between
-from yoco.incidents.models import AgentBoot, Decision, Dispute, Exclusion, Incident, Regrouping, RegroupingProposal
+from yoco.incidents.models import (
+    AgentBoot,
+    Comment,
+    Decision,
+    Dispute,
+    Exclusion,
+    Incident,
+    Regrouping,
+    RegroupingProposal,
+)
 
 PAGE_SIZE = 50
 
@@ -146,10 +155,11 @@ def incidents_page(
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    """What people said of an incident, the latest first."""
+    """What people said of an incident: decisions the latest first, comments as a conversation is read."""
 
     exclusions: list[Exclusion]
     disputes: list[Dispute]
+    comments: list[Comment]
 
     @property
     def dispute_pending(self) -> Dispute | None:
@@ -158,10 +168,11 @@ class Reviews:
 
 
 def reviews_of(*, incident: Incident) -> Reviews:
-    """The exclusions and objections of one incident, with the people in them."""
+    """The exclusions, objections and comments of one incident, with the people in them."""
     return Reviews(
         exclusions=list(incident.exclusions.select_related("proposed_by", "decided_by").order_by("-proposed_at")),
         disputes=list(incident.disputes.select_related("raised_by", "decided_by").order_by("-raised_at")),
+        comments=list(incident.comments.select_related("by")),
     )
 
 
@@ -198,12 +209,12 @@ def event_of(*, incident: Incident) -> OneEvent:
     )
 
 
-def may_object(*, user: User, incident: Incident) -> bool:
-    """A member of the customer's organisation, not an account manager."""
+def is_member(*, user: User, contract: Contract) -> bool:
+    """At least a member of the customer's organisation, who may object, comment and share; not an account manager."""
     if user.is_account_manager:
         return False
-    mine = visible(Incident.objects.all(), principal=user, organisation="contract__organisation", minimum=Role.MEMBER)
-    return mine.filter(pk=incident.pk).exists()
+    mine = visible(Contract.objects.all(), principal=user, minimum=Role.MEMBER)
+    return mine.filter(pk=contract.pk).exists()
 
 
 def days_until(*, day: datetime.date, time_zone: str, at: datetime.datetime) -> int:

@@ -131,6 +131,7 @@ urlpatterns = [
     ),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/", incidents.incident_detail, name="incident"),
     path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/", reviews.dispute, name="dispute"),
+    path("contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/comments/", reviews.comment, name="comment"),
     path(
         "contracts/<uuid:contract_id>/incidents/<uuid:incident_id>/dispute/withdraw/",
         reviews.dispute_take_back,

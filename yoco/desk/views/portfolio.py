@@ -13,7 +13,7 @@ from yoco.credits.models import CreditState
 from yoco.credits.selectors import credits_of_contract, local_date
 from yoco.desk.access import desk
 from yoco.desk.selectors import (
-    credits_flagged,
+    comments_unanswered,
     credits_waiting,
     disputes_open,
     exclusions_proposed,
@@ -34,11 +34,15 @@ def portfolio(request: HttpRequest) -> HttpResponse:
         "section": "portfolio",
         "to_issue": [credit for credit in waiting if credit.state == CreditState.PROPOSED],
         "to_approve": [credit for credit in waiting if credit.state == CreditState.ISSUED],
-        "to_settle": credits_flagged(),
+        "to_settle": sorted(
+            (credit for credit in waiting if credit.review_since),
+            key=lambda credit: credit.review_since or credit.proposed_at,
+        ),
         "closing": years_closing(),
         "disputes": disputes_open(),
         "exclusions": exclusions_proposed(),
         "regroupings": regroupings_proposed(),
+        "comments": comments_unanswered(),
         "unaccounted": unaccounted_running(),
         "standings": standings(at=timezone.now()),
     }

@@ -12,11 +12,12 @@ from yoco.incidents.models.incident import (
 )
 from yoco.incidents.models.regrouping import Regrouping, RegroupingAction, RegroupingProposal
 from yoco.incidents.models.reports import AgentBoot, RawReport, ReportSource
-from yoco.incidents.models.review import Decision, Dispute, Exclusion
+from yoco.incidents.models.review import Comment, Decision, Dispute, Exclusion
 from yoco.incidents.models.steps import StepHour
 
 __all__ = [
     "AgentBoot",
+    "Comment",
     "Decision",
     "Dispute",
     "Exclusion",

@@ -1,4 +1,5 @@
-"""People's words on an incident: exclusions that an account manager proposes, disputes that a customer raises."""
+"""People's words on an incident: exclusions that an account manager proposes, disputes that a customer raises, and
+comments of both."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -72,3 +73,18 @@ class Dispute(models.Model):
                 name="dispute_decided_has_time",
             ),
         ]
+
+
+class Comment(models.Model):
+    """What a person wrote on an incident, for the customer and the desk alike. It decides nothing. Append-only."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="comments")
+    text = models.TextField()
+    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    by_desk = models.BooleanField(help_text="Written as an account manager.")
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["at", "id"]
+        constraints = [models.CheckConstraint(condition=~Q(text=""), name="comment_says_something")]

@@ -29,9 +29,10 @@ from yoco.portal.selectors import (
     event_of,
     incidents_filtered,
     incidents_page,
-    may_object,
+    is_member,
     reviews_of,
 )
+from yoco.portal.views.reviews import CommentForm
 from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
 
@@ -121,6 +122,7 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
         for row in (placement.evidence if placement else [])
     ]
     reviews = reviews_of(incident=incident)
+    member = is_member(user=reader(request), contract=incident.contract)
     context = {
         "section": "incidents",
         "contract": incident.contract,
@@ -145,7 +147,8 @@ def incident_detail(request: HttpRequest, contract_id: uuid.UUID, incident_id: u
             (row, dispute_effect(dispute=row, placement=placement) if placement and row.state in LIVE else "")
             for row in reviews.disputes
         ],
-        "may_object": placement is not None and may_object(user=reader(request), incident=incident),
+        "may_object": placement is not None and member,
+        "comment_form": CommentForm() if member or reader(request).is_account_manager else None,
         "reports": [(report, pretty(report.body)) for report in reports],
     }
     return render(request, "portal/incident.html", context)

@@ -1,4 +1,4 @@
-"""A customer objects to where an incident was placed, or takes the objection back."""
+"""A customer objects to where an incident was placed or takes the objection back; both sides comment."""
 
 import uuid
 from typing import Any
@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
@@ -19,8 +20,9 @@ from yoco.guarantee.labels import rule_sentence
 from yoco.guarantee.reviews import dispute_effect, dispute_raise, dispute_withdraw, exclusion_live
 from yoco.guarantee.selectors import incident_placement
 from yoco.incidents.models import Decision, Dispute
+from yoco.incidents.review import comment_write
 from yoco.portal.access import incident_in_url, reader
-from yoco.portal.selectors import may_object
+from yoco.portal.selectors import is_member
 
 
 class DisputeForm(forms.Form):
@@ -52,7 +54,7 @@ class DisputeForm(forms.Form):
 def dispute(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
     """Members and above may object; viewers and account managers may not."""
     incident = incident_in_url(request, contract_id, incident_id, minimum=Role.MEMBER)
-    if not may_object(user=reader(request), incident=incident):
+    if not is_member(user=reader(request), contract=incident.contract):
         raise PermissionDenied
     placed = incident_placement(incident=incident)
     exclusion = exclusion_live(incident=incident)
@@ -102,3 +104,29 @@ def dispute_take_back(request: HttpRequest, contract_id: uuid.UUID, incident_id:
     else:
         messages.success(request, _("Your objection is withdrawn."))
     return redirect("portal:incident", contract_id, incident_id)
+
+
+class CommentForm(forms.Form):
+    text = forms.CharField(
+        label=gettext_lazy("Your comment"),
+        widget=forms.Textarea(attrs={"rows": 3}),
+        max_length=4000,
+        help_text=gettext_lazy(
+            "The people of this organisation and your account managers read it. It stays as it is written."
+        ),
+    )
+
+
+@require_POST
+@login_required
+def comment(request: HttpRequest, contract_id: uuid.UUID, incident_id: uuid.UUID) -> HttpResponse:
+    """Members and above write, and account managers; viewers read."""
+    incident = incident_in_url(request, contract_id, incident_id, minimum=Role.MEMBER)
+    form = CommentForm(request.POST)
+    if not form.is_valid():
+        problems = (problem for error in form.errors["text"].as_data() for problem in error.messages)
+        messages.error(request, " ".join(problems))
+        return redirect("portal:incident", contract_id, incident_id)
+    written = comment_write(incident=incident, text=form.cleaned_data["text"], actor=reader(request))
+    messages.success(request, _("Your comment is written."))
+    return redirect(f"{reverse('portal:incident', args=[contract_id, incident_id])}#comment-{written.pk}")
