@@ -193,7 +193,12 @@ ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # a mailbox that is open
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 # Beside allauth's own limits (failed sign-ins 5 in 5 minutes for an account and 10 a minute for an address, resets, …).
-ACCOUNT_RATE_LIMITS = {"invite": "30/h/user", "accept_invitation": "20/m/ip"}
+ACCOUNT_RATE_LIMITS = {
+    "invite": "30/h/user",
+    "accept_invitation": "20/m/ip",
+    "open_share": "30/m/ip",
+    "open_share_pdf": "10/m/ip",
+}
 MFA_ADAPTER = "yoco.accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True

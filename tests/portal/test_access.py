@@ -9,8 +9,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from tests.portal.scene import Scene
 from yoco.accounts.invitations import invitation_create
 from yoco.accounts.models import Invitation, Membership, Role
-from yoco.guarantee.models import ImportFile
+from yoco.guarantee.models import ImportFile, Statement, StatementShare
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
+from yoco.guarantee.sharing import statement_share
 from yoco.guarantee.uploads import import_file_keep
 from yoco.incidents.models import Dispute, Exclusion, RegroupingProposal
 from yoco.incidents.services import regrouping_propose
@@ -92,6 +93,11 @@ def some_regrouping(scene: Scene) -> RegroupingProposal:
 
 def some_dispute(scene: Scene) -> Dispute:
     return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
+
+
+def some_share(scene: Scene) -> StatementShare:
+    frozen = Statement.objects.get(year=scene.closed_year, revision=1)
+    return StatementShare.objects.first() or statement_share(statement=frozen, days=7, actor=scene.world.owner)[0]
 
 
 def webhook(scene: Scene) -> list[Any]:
@@ -182,6 +188,11 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:statement_pdf": (statement, OWN),
     "portal:statement_json": (statement, OWN),
     "portal:statement_csv": (statement, OWN),
+    "portal:statement_share": (statement, POST_ONLY),
+    "portal:share_revoke": (lambda scene: [*statement(scene), some_share(scene).pk], POST_ONLY),
+    # The link is the proof.
+    "portal:shared": (lambda scene: ["not-a-token"], [404] * 6),
+    "portal:shared_pdf": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:incidents": (year, OWN),
     "portal:incident_file": (lambda scene: [*year(scene), "csv"], OWN),
     "portal:incident": (incident, OWN),

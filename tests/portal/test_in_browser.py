@@ -131,7 +131,13 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     expect(page.get_by_text(re.compile(r"80[.,]00 %")).first).to_be_visible()
     check(page)
     page.get_by_role("link", name=words["statement"]).click()
+    statement = page.url
+    page.locator("form[action$='/share/'] button").click()
     check(page)
+    page.goto(re.sub(r"^https?://[^/]+", "", page.locator("main pre").inner_text()))
+    check(page)
+    page.goto(statement)
+    check(page)  # with the link in its list
     page.get_by_role("navigation").get_by_role("link", name=words["incidents"]).first.click()
     check(page)
     page.get_by_label(words["outcome"]).select_option(label=words["not_resolved"])
@@ -146,6 +152,9 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     page.get_by_label(words["wrong"]).fill("The spare was ours.")
     page.get_by_role("button", name=words["send"]).click()
     expect(page.get_by_text("The spare was ours.")).to_be_visible()
+    page.locator("form[action$='/comments/'] textarea").fill("The breaker of our row tripped.")
+    page.locator("form[action$='/comments/'] button").click()
+    expect(page.get_by_text("The breaker of our row tripped.")).to_be_visible()
     check(page)
     page.get_by_role("navigation").get_by_role("link", name=words["credits"]).click()
     check(page)

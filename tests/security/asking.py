@@ -189,6 +189,7 @@ def form_body(scene: Scene) -> dict[str, Any]:
         "contract": scene.contract.pk,
         "role": "viewer",
         "text": "Not so.",
+        "days": "7",
         "against": "placing",
         "note": "Because.",
         "reason": "Because.",

@@ -1,7 +1,7 @@
 """Where each incident was placed, and the frozen statements of closed contract years."""
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -115,8 +115,37 @@ class Statement(models.Model):
         ordering = ["year", "-revision"]
         constraints = [
             models.UniqueConstraint(fields=["year", "revision"], name="statement_revision_unique"),
-            models.CheckConstraint(condition=models.Q(resolved__lte=models.F("counted")), name="statement_k_of_n"),
+            models.CheckConstraint(condition=Q(resolved__lte=F("counted")), name="statement_k_of_n"),
         ]
+
+
+class StatementShare(models.Model):
+    """A link that shows one statement to whoever has it, until it expires or is revoked."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    statement = models.ForeignKey(Statement, on_delete=models.PROTECT, related_name="shares")
+    digest = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the link's token, which is not stored.")
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    revoked_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    revoked_at = models.DateTimeField(null=True)
+    opened = models.PositiveIntegerField(default=0)
+    last_opened_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(expires_at__gt=F("created_at")), name="share_ends_after_it_began"),
+            models.CheckConstraint(
+                condition=Q(revoked_at=None, revoked_by=None) | Q(revoked_at__isnull=False, revoked_by__isnull=False),
+                name="share_revoked_by_someone",
+            ),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        return self.revoked_at is None and self.expires_at > timezone.now()
 
 
 class RestatementDue(models.Model):

@@ -21,10 +21,17 @@ def contract_in_url(request: HttpRequest, contract_id: uuid.UUID, *, minimum: Ro
     return access(contracts, principal=reader(request), minimum=minimum, pk=contract_id)
 
 
-def year_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> ContractYear:
+def year_in_url(
+    request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, *, minimum: Role = Role.VIEWER
+) -> ContractYear:
     years = ContractYear.objects.select_related("contract__organisation")
     return access(
-        years, principal=reader(request), organisation="contract__organisation", pk=year_id, contract_id=contract_id
+        years,
+        principal=reader(request),
+        organisation="contract__organisation",
+        minimum=minimum,
+        pk=year_id,
+        contract_id=contract_id,
     )
 
 

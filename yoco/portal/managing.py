@@ -45,9 +45,12 @@ def managed(request: HttpRequest, organisation_id: uuid.UUID, may: May = may_man
     return found
 
 
-def beyond_limit(request: HttpRequest, *, action: str) -> HttpResponse | None:
-    """Counts one try against the limit of `action` in ACCOUNT_RATE_LIMITS; the 429 page once it is used up."""
-    answer: HttpResponse | None = consume_or_429(request, action=action)
+def beyond_limit(request: HttpRequest, *, action: str, reading: bool = False) -> HttpResponse | None:
+    """Counts one try against the limit of `action` in ACCOUNT_RATE_LIMITS; the 429 page once it is used up.
+
+    A GET counts only where `reading` itself is limited.
+    """
+    answer: HttpResponse | None = consume_or_429(request, action=action, limit_get=reading)
     return answer
 
 

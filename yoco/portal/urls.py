@@ -15,6 +15,7 @@ from yoco.portal.views import (
     reviews,
     scenarios,
     sessions,
+    sharing,
     sign_on,
     start,
     statements,
@@ -119,6 +120,18 @@ urlpatterns = [
         statements.statement_as_csv,
         name="statement_csv",
     ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/share/",
+        sharing.share,
+        name="statement_share",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/statements/<int:revision>/share/<uuid:share_id>/revoke/",
+        sharing.revoke,
+        name="share_revoke",
+    ),
+    path("shared/<str:token>/", sharing.shared, name="shared"),
+    path("shared/<str:token>/statement.pdf", sharing.shared_pdf, name="shared_pdf"),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/",
         incidents.incident_list,

@@ -5,21 +5,26 @@ import math
 import uuid
 from typing import Any, TypeVar
 
+from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET
 
+from yoco.accounts.models import Role
 from yoco.core.buckets import Rate, local_buckets
 from yoco.core.downloads import attachment
 from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
+from yoco.guarantee.sharing import MAX_DAYS, shares_of
 from yoco.portal.access import reader, year_in_url
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
+from yoco.portal.selectors import is_member
 from yoco.portal.words import threshold_words
 
 # Of one person in one process: a document takes a processor for seconds.
@@ -27,8 +32,26 @@ PDF_RATE = Rate(per_second=0.5, burst=10)
 R = TypeVar("R", HttpResponse, StreamingHttpResponse)
 
 
-def statement_in_url(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> Statement:
-    year = year_in_url(request, contract_id, year_id)
+class ShareForm(forms.Form):
+    """How long a link to a statement lasts."""
+
+    days = forms.TypedChoiceField(
+        label=gettext_lazy("The link lasts"),
+        choices=lambda: [(n, ngettext("%(n)d day", "%(n)d days", n) % {"n": n}) for n in (7, 30, MAX_DAYS)],
+        coerce=int,
+        initial=30,
+    )
+
+
+def statement_in_url(
+    request: HttpRequest,
+    contract_id: uuid.UUID,
+    year_id: uuid.UUID,
+    revision: int,
+    *,
+    minimum: Role = Role.VIEWER,
+) -> Statement:
+    year = year_in_url(request, contract_id, year_id, minimum=minimum)
     statement = Statement.objects.select_related("terms").filter(year=year, revision=revision).first()
     if statement is None:
         raise Http404
@@ -78,7 +101,14 @@ def context_of(statement: Statement) -> dict[str, Any]:
 @login_required
 def statement_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
     statement = statement_in_url(request, contract_id, year_id, revision)
-    return render(request, "portal/statement.html", context_of(statement))
+    may_share = is_member(user=reader(request), contract=statement.year.contract)
+    context = {
+        **context_of(statement),
+        "linked": True,
+        "shares": shares_of(statement=statement),
+        "share_form": ShareForm() if may_share else None,
+    }
+    return render(request, "portal/statement.html", context)
 
 
 @require_GET
@@ -90,7 +120,7 @@ def statement_as_pdf(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid
         headers = {"Retry-After": str(math.ceil(wait))}
         return HttpResponse(busy, status=429, content_type="text/plain; charset=utf-8", headers=headers)
     response = HttpResponse(statement_pdf(context_of(statement)), content_type="application/pdf")
-    return _named(response, statement, "pdf")
+    return named(response, statement, "pdf")
 
 
 @require_GET
@@ -99,7 +129,7 @@ def statement_as_json(request: HttpRequest, contract_id: uuid.UUID, year_id: uui
     """Byte for byte what the hash is of, so that `sha256sum` proves it."""
     statement = statement_in_url(request, contract_id, year_id, revision)
     response = HttpResponse(statement.canonical.encode(), content_type="application/json")
-    return _named(response, statement, "json")
+    return named(response, statement, "json")
 
 
 @require_GET
@@ -109,7 +139,7 @@ def statement_as_csv(
 ) -> StreamingHttpResponse:
     statement = statement_in_url(request, contract_id, year_id, revision)
     response = StreamingHttpResponse(statement_csv(statement), content_type="text/csv; charset=utf-8")
-    return _named(response, statement, "csv")
+    return named(response, statement, "csv")
 
 
 @require_GET
@@ -121,7 +151,8 @@ def export(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> 
     return attachment(response, year.contract.number, "year", year.number, "export.json")
 
 
-def _named(response: R, statement: Statement, ending: str) -> R:
+def named(response: R, statement: Statement, ending: str) -> R:
+    """The response as a file named after the statement."""
     year = statement.year
     revision = f"{statement.revision}.{ending}"
     return attachment(response, year.contract.number, "year", year.number, "revision", revision)
