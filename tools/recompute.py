@@ -23,13 +23,8 @@ from typing import Any
 Json = dict[str, Any]
 
 PHASES = [
-    "started_at",
-    "detected_at",
-    "quiesced_at",
-    "spare_ready_at",
-    "state_moved_at",
-    "state_verified_at",
-    "resumed_at",
+    *("started_at", "detected_at", "quiesced_at", "spare_ready_at"),
+    *("state_moved_at", "state_verified_at", "resumed_at"),
 ]
 FORMAT = "yoco.export/2"
 KINDS = ("unplanned", "preventive", "planned")
@@ -88,34 +83,10 @@ def kind_of(facts: Json) -> str:
 
 # XIDs that tell of a fault of the device or foretell one; the second set only where the line says fatal.
 FORETELLING_XIDS = {
-    *(39, 40, 41, 46, 48, 54, 62, 63, 64, 70, 71, 72, 74, 75, 76, 77, 79, 85, 92, 94, 95, 110, 119, 120, 121, 122, 123),
-    *(
-        126,
-        127,
-        128,
-        129,
-        130,
-        131,
-        132,
-        133,
-        134,
-        135,
-        136,
-        140,
-        143,
-        156,
-        157,
-        158,
-        160,
-        161,
-        164,
-        165,
-        167,
-        168,
-        169,
-    ),
+    *(39, 40, 41, 46, 48, 54, 62, 63, 64, 70, 71, 72, 74, 75, 76, 77, 79, 85, 92, 94, 95, 110, 140, 143),
+    *(*range(119, 124), *range(126, 137), 156, 157, 158, 160, 161, 164, 165, 167, 168, 169),
 }
-FATAL_XIDS = {144, 145, 146, 147, 148, 149, 150}
+FATAL_XIDS = set(range(144, 151))
 FATAL = re.compile(r"(?<!non)(?<!non-)(?<!non )\bfatal\b", re.IGNORECASE)
 
 

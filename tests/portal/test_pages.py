@@ -180,6 +180,25 @@ def test_the_list_as_a_file_is_what_the_filter_leaves(owner: Client, scene: Scen
         assert all(line["node"] != "=gpu-7" for line in lines), "a spreadsheet would run it"
 
 
+@pytest.mark.parametrize("name", ["closed_year", "running_year"])
+def test_each_number_of_a_year_opens_what_it_was_computed_from(owner: Client, scene: Scene, name: str) -> None:
+    """Incidents that are one failure count once, and by the kind that the evidence allows."""
+    year = getattr(scene, name)
+    if year.state != "closed":  # of a closed year the page says what was frozen
+        one, *_, twin = Placement.objects.filter(year=year, lead=True, outcome="resolved")
+        Placement.objects.filter(pk=twin.pk).update(lead=False)
+        Incident.objects.filter(pk=one.pk).update(kind="planned")
+    page = owner.get(year_url(scene, name)).content.decode()
+    links = re.findall(r'<a href="[^"?]*/incidents/\?([^"]+)">([\d,]+)(?:</a>| of ([\d,]+))', page)
+    assert len(links) >= 11
+    for query, first, of in links:
+        if query.endswith("outcome=not_resolved&amp;once=1"):
+            continue  # what is still allowed is opened by what is not
+        at = reverse("portal:incident_file", args=[scene.contract.pk, year.pk, "json"])
+        rows = json.loads(b"".join(owner.get(f"{at}?{query.replace('&amp;', '&')}")))["incidents"]
+        assert len(rows) == int(of or first), query
+
+
 def test_the_list_turns_pages_both_ways_and_shows_each_incident_once(owner: Client, scene: Scene, monkeypatch) -> None:
     monkeypatch.setattr("yoco.portal.selectors.PAGE_SIZE", 6)
     url = reverse("portal:incidents", args=[scene.contract.pk, scene.running_year.pk])

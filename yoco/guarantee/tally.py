@@ -132,14 +132,17 @@ def years_size(*, year_ids: Iterable[uuid.UUID]) -> tuple[int, bool]:
     return found["n"], found["synthetic"] > 0
 
 
+def counted_outcomes(unaccounted: str) -> set[str]:
+    """The outcomes that stand in the ratio, under a term's word on what is unaccounted."""
+    return {"resolved", "not_resolved"} | ({"unaccounted"} if unaccounted == "not_resolved" else set())
+
+
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
-    counted_outcomes = {"resolved", "not_resolved"}
-    if terms.unaccounted == "not_resolved":
-        counted_outcomes.add("unaccounted")
+    in_ratio = counted_outcomes(terms.unaccounted)
     mine = [row for row in rows if row["kind"] == kind and row["lead"]]
-    counted = sum(row["n"] for row in mine if row["outcome"] in counted_outcomes)
+    counted = sum(row["n"] for row in mine if row["outcome"] in in_ratio)
     resolved = sum(row["n"] for row in mine if row["outcome"] == "resolved")
-    listed = [row for row in mine if row["outcome"] not in counted_outcomes | {"pending"}]
+    listed = [row for row in mine if row["outcome"] not in in_ratio | {"pending"}]
     return KindShare(
         counted=counted,
         resolved=resolved,

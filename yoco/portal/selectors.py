@@ -9,7 +9,9 @@ from django.db.models import Count, Exists, F, Max, OuterRef, Prefetch, Q, Query
 from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.selectors import year_terms
 from yoco.core.clock import local_midnight, milliseconds_between
+from yoco.guarantee.tally import counted_outcomes
 from yoco.incidents.models import (
     AgentBoot,
     Comment,
@@ -86,16 +88,23 @@ def freshness(*, contract: Contract, window: datetime.timedelta, at: datetime.da
     return Freshness(last_heard_at=found["last"], live=found["live"], gaps=found["gaps"])
 
 
+COUNTED = "counted"
+"""Stands for all outcomes that are in a year's ratio."""
+
+
 @dataclass(frozen=True, slots=True)
 class IncidentFilter:
     """What a reader asked to see of a contract year; empty means all. Days are the contract's, both included."""
 
     outcome: str = ""
     kind: str = ""
+    """The kind that the evidence allows, as the year counts it."""
     since: datetime.date | None = None
     until: datetime.date | None = None
     where: str = ""
     """Part of the name of a workload, or of a node."""
+    once: bool = False
+    """Of the incidents that count as one failure only the one that stands for it: then the list is what a sum is of."""
 
     def __bool__(self) -> bool:
         return self != IncidentFilter()
@@ -103,18 +112,23 @@ class IncidentFilter:
 
 def incidents_filtered(*, contract: Contract, year: ContractYear, wanted: IncidentFilter) -> QuerySet[Incident]:
     """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume."""
-    starts_at, ends_at = year.starts_at, year.ends_at
+    rows = Incident.objects.filter(contract=contract).select_related("run", "placement")
+    if wanted.once:
+        # A failure belongs to the year in which its first incident began; the one that stands for it may be later.
+        rows = rows.filter(placement__year=year, placement__lead=True)
+    else:
+        rows = rows.filter(started_at__gte=year.starts_at, started_at__lt=year.ends_at)
     if wanted.since:
-        starts_at = max(starts_at, local_midnight(wanted.since, contract.time_zone))
+        rows = rows.filter(started_at__gte=local_midnight(wanted.since, contract.time_zone))
     if wanted.until:
-        ends_at = min(ends_at, local_midnight(wanted.until + datetime.timedelta(days=1), contract.time_zone))
-    rows = Incident.objects.filter(contract=contract, started_at__gte=starts_at, started_at__lt=ends_at).select_related(
-        "run", "placement"
-    )
-    if wanted.outcome:
+        rows = rows.filter(started_at__lt=local_midnight(wanted.until + datetime.timedelta(days=1), contract.time_zone))
+    if wanted.outcome == COUNTED:
+        terms = year_terms(year=year)
+        rows = rows.filter(placement__outcome__in=counted_outcomes(terms.unaccounted) if terms else [])
+    elif wanted.outcome:
         rows = rows.filter(placement__outcome=wanted.outcome)
     if wanted.kind:
-        rows = rows.filter(kind=wanted.kind)
+        rows = rows.filter(Q(placement__kind=wanted.kind) | Q(placement=None, kind=wanted.kind))
     if wanted.where:
         named = Q(run__name__icontains=wanted.where) | Q(run__run_id__icontains=wanted.where)
         rows = rows.filter(named | Q(node__icontains=wanted.where))

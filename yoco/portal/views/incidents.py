@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.core.clock import milliseconds_between
@@ -25,6 +26,7 @@ from yoco.portal.analytics.waste import money_text
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.lists import incidents_csv, incidents_json
 from yoco.portal.selectors import (
+    COUNTED,
     IncidentFilter,
     event_of,
     incidents_filtered,
@@ -58,11 +60,12 @@ def filter_of(query: QueryDict) -> IncidentFilter:
         return found if found and FIRST <= found <= LAST else None
 
     return IncidentFilter(
-        outcome=one_of("outcome", Outcome.values),
+        outcome=one_of("outcome", [COUNTED, *Outcome.values]),
         kind=one_of("kind", Kind.values),
         since=day("since"),
         until=day("until"),
         where=query.get("where", "").replace("\0", "").strip()[:200],
+        once=query.get("once") == "1",
     )
 
 
@@ -83,7 +86,7 @@ def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UU
         "year": year,
         "page": page,
         "wanted": wanted,
-        "outcomes": Outcome.choices,
+        "outcomes": [(COUNTED, _("In the ratio")), *Outcome.choices],
         "kinds": Kind.choices,
     }
     return render(request, "portal/incidents.html", context)
