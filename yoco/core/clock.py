@@ -3,6 +3,9 @@
 import datetime
 from zoneinfo import ZoneInfo
 
+FIRST_DAY, LAST_DAY = datetime.date(1970, 1, 1), datetime.date(2999, 12, 31)
+"""Days that a reader may ask for: from none of them does a time zone lead out of the calendar."""
+
 
 def local_midnight(day: datetime.date, time_zone: str) -> datetime.datetime:
     """The first instant of `day` in an IANA zone, in UTC.

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.contracts.models import Contract
-from yoco.core.clock import local_midnight
+from yoco.core.clock import FIRST_DAY, LAST_DAY, local_midnight
 from yoco.core.downloads import attachment
 from yoco.credits.export import account_statement_csv, ledger_export
 from yoco.credits.selectors import AccountStatement, account_statement, credit_balances, credits_of_contract
@@ -22,14 +22,10 @@ from yoco.guarantee.tally import years_synthetic
 from yoco.portal.access import contract_in_url
 from yoco.portal.selectors import year_current, years_of
 
-FIRST, LAST = datetime.date(1970, 1, 1), datetime.date(2999, 12, 31)
-"""Days that a statement of account can be asked for: no time zone leads out of the calendar."""
-
-
 DAY: dict[str, Any] = {
     "required": False,
     "widget": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-    "validators": [MinValueValidator(FIRST), MaxValueValidator(LAST)],
+    "validators": [MinValueValidator(FIRST_DAY), MaxValueValidator(LAST_DAY)],
 }
 
 

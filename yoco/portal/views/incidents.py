@@ -14,7 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
-from yoco.core.clock import milliseconds_between
+from yoco.core.clock import FIRST_DAY, LAST_DAY, milliseconds_between
 from yoco.core.downloads import attachment
 from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
@@ -42,10 +42,6 @@ from yoco.waste.model import IncidentWaste
 LIVE = {Decision.PENDING, Decision.ACCEPTED}
 
 
-FIRST, LAST = datetime.date(1970, 1, 1), datetime.date(2999, 12, 31)
-"""Days that can be asked for: no time zone leads out of the calendar."""
-
-
 def filter_of(query: QueryDict) -> IncidentFilter:
     """The filter that an address names. A value that does not exist is ignored, so that an old link still opens."""
 
@@ -57,7 +53,7 @@ def filter_of(query: QueryDict) -> IncidentFilter:
             found = parse_date(query.get(name, ""))
         except ValueError:
             return None
-        return found if found and FIRST <= found <= LAST else None
+        return found if found and FIRST_DAY <= found <= LAST_DAY else None
 
     return IncidentFilter(
         outcome=one_of("outcome", [COUNTED, *Outcome.values]),
