@@ -105,13 +105,15 @@ class Coordinator:
             self._abandon(f"{error}; {what}" if what else str(error))
             return False
         finally:
-            await self._roster.wait(self._all_hosts_there, LAST_WORD_SECONDS)
+            if self._state.finished:
+                await self._roster.wait(self._all_hosts_there, LAST_WORD_SECONDS)
             server.close()
             await asyncio.to_thread(self._evidence.close)
-            for node in self._roster.nodes.values():
-                node.tell({"type": "end", "holders": self._state.holders})
-            # Each closes its connection when it has heard. To close first could destroy the word on its way.
-            await self._roster.wait(lambda: not self._roster.nodes, LAST_WORD_SECONDS)
+            if self._state.finished:  # otherwise this is a failure here, and the next coordinator goes on
+                for node in self._roster.nodes.values():
+                    node.tell({"type": "end", "holders": self._state.holders})
+                # Each closes its connection when it has heard. To close first could destroy the word on its way.
+                await self._roster.wait(lambda: not self._roster.nodes, LAST_WORD_SECONDS)
         return True
 
     async def _repeat_last_word(self) -> bool:

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise Usage(f"cannot write to {folder}: {_reason(error)}; choose another with --state-dir") from error
     coordinator = CoordinatorProcess(coordinator_command(listener, folder), listener.fileno())
-    place = _script(options, job, address, secret, host, first_rank=0, private=[listener.fileno()])
+    place = _script(options, job, address, secret, host, first_rank=0, command=job.command, private=[listener.fileno()])
     status = 1
     try:
         status = NodeAgent(place, options.spares, coordinator).run()
@@ -250,13 +250,13 @@ def _script(
     host: str,
     first_rank: int | None,
     *,
-    command: list[str] | None = None,
+    command: list[str],
     private: list[int] | None = None,
 ) -> Script:
     """What this host's launcher starts."""
     return Script(
         job=job,
-        command=command or job.command,
+        command=command,
         node=options.node,
         host=options.address or host,
         coordinator=address,

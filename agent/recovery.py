@@ -197,10 +197,9 @@ class Recovery:
     def _may_shrink(self, active: list[Member]) -> bool:
         """Whether the run may go on without a lost rank: each rank that goes on holds everything."""
         state = self._state
-        facts = active[0].facts if active else {}
         if state.job.without_spare != "shrink":
             return False
-        whole = facts.get("strategy") == "ddp"
+        whole = bool(active) and active[0].facts.get("strategy") == "ddp"
         if not whole:
             state.say("the model is sharded: the run cannot go on with fewer workers")
         return whole and state.equal and any(not each.leaving for each in active)

@@ -105,9 +105,11 @@ class Trial:
 
 def _fault(chance: random.Random, strategy: Strategy, action: str, rank: int, step: int) -> str:
     fault = f"{action}:who=any,rank={rank},step={step},point={chance.choice(strategy.points)}"
-    # In the last step a delay could reach beyond the end of training, where nothing is left to recover.
-    late = chance.random() < 0.5 and step < STEPS
-    return f"{fault},delay_ms={chance.uniform(0.1, 30):.2f}" if late else fault
+    if chance.random() >= 0.5:
+        return fault
+    delay = chance.uniform(0.1, 30)
+    # In the last steps a delay could reach beyond the end of training, where nothing is left to recover.
+    return f"{fault},delay_ms={delay:.2f}" if step <= STEPS - GAP else fault
 
 
 def _second(chance: random.Random, strategy: Strategy, rank: int, step: int) -> tuple[str, int]:

@@ -19,7 +19,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def assert_exact(outcome: Outcome, reference: Outcome) -> None:
     assert outcome.status == 0, outcome.output
-    assert outcome.result == reference.result, outcome.output
+    assert outcome.parts == reference.parts, outcome.output
 
 
 def test_a_frozen_worker_and_broken_connections(undisturbed: Outcome, tmp_path: Path) -> None:
@@ -36,8 +36,10 @@ def test_a_frozen_worker_and_broken_connections(undisturbed: Outcome, tmp_path: 
     assert broken["progress"]["first_step_after"] == broken["progress"]["last_committed_step"] + 1
 
 
-def test_a_worker_hung_in_user_code_is_told_from_those_that_wait(undisturbed: Outcome, tmp_path: Path) -> None:
-    faults = "hang:rank=1,step=6,point=forward"
+@pytest.mark.parametrize("point", ["forward", "reduce"])
+def test_a_worker_that_hangs_is_told_from_those_that_wait(undisturbed: Outcome, tmp_path: Path, point: str) -> None:
+    """In user code, and in a collective that it never completes."""
+    faults = f"hang:rank=1,step=6,point={point}"
     outcome = train(tmp_path, faults=faults, spares=1, steps=STEPS, options=("--hang-limit", "4"))
     assert_exact(outcome, undisturbed)
     (report,) = outcome.resolved()
@@ -86,7 +88,28 @@ def test_the_coordinator_dies_before_the_first_plan(undisturbed: Outcome, tmp_pa
     outcome = train(tmp_path, faults=";".join(faults), spares=1, steps=STEPS)
     assert_exact(outcome, undisturbed)
     assert outcome.output.count("a new coordinator takes over") == len(points)
-    assert_lossless(outcome.resolved()[0])
+    (report,) = outcome.resolved()
+    assert_lossless(report)
+
+
+def test_the_coordinator_fails_by_itself(undisturbed: Outcome, tmp_path: Path) -> None:
+    """An error of its own is not the run's end: the launchers go on watching, and meet the next coordinator."""
+    faults = "kill:rank=1,step=6,point=backward;raise:who=coordinator,step=6,point=plan;kill:rank=2,step=12,point=gate"
+    outcome = train(tmp_path, faults=faults, spares=2, steps=STEPS)
+    assert_exact(outcome, undisturbed)
+    assert "the coordinator died (status 1); starting another" in outcome.output
+    first, second = outcome.resolved()
+    assert_lossless(first)
+    assert_lossless(second)
+    assert second["trigger"]["detail"]["detector"] == "proc_stat"
+
+
+def test_members_that_can_never_connect_stop_the_run(tmp_path: Path) -> None:
+    """Their connections break in each attempt, although nobody is lost and the coordinator hears all."""
+    faults = ";".join(["break:rank=0,step=6,point=forward"] * 12)
+    outcome = train(tmp_path, faults=faults, spares=0, steps=STEPS)
+    assert outcome.status == 1
+    assert "check the network between the hosts" in outcome.output
 
 
 def test_the_coordinator_dies_just_after_training_resumed(undisturbed: Outcome, tmp_path: Path) -> None:

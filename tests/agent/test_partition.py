@@ -42,7 +42,7 @@ def two_hosts(folder: Path, *, spares: int = 1, **options: object) -> Hosts:
 
 def assert_exact(outcome: Outcome, reference: Outcome, run: Hosts) -> None:
     assert outcome.status == 0, run.output
-    assert outcome.result == reference.result, run.output
+    assert outcome.parts == reference.parts, run.output
 
 
 def assert_silent_since_replaced(run: Hosts, zombies: list[int]) -> None:
@@ -237,18 +237,19 @@ def test_a_slow_and_lossy_link_between_workers_loses_nothing(
         run.variables["TEST_NETWORK"] = name
         start_second(run)
         near = link.removesuffix("b")
-        subprocess.run(["tc", "qdisc", "add", "dev", near, *slow], check=True)
+        if subprocess.run(["tc", "qdisc", "add", "dev", near, *slow], capture_output=True, check=False).returncode:
+            pytest.skip("this kernel has no token bucket for a link")
         subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", link, *slow], check=True)
         run.wait_for_step(control.ask(run.state, {"type": "status"})["committed"] + 5)
-        # The spare is beside rank 0, so its state comes from the other host.
         assert control.ask(run.state, {"type": "status"})["epoch"] == 1, "a slow link alone is no incident"
+        # The spare is beside rank 0, so the state crosses the link.
         os.kill(run.hosts[0].workers()[0], signal.SIGKILL)
         run.wait_until("epoch 2: training resumes")
         outcome = run.finish()
         counters = subprocess.run(
             ["tc", "-n", name, "-s", "qdisc", "show", "dev", link], check=True, capture_output=True, text=True
         ).stdout
-        assert "dropped 0," not in counters, "the link lost packets"
+        assert "dropped 0," not in counters, "no packet was lost, so this proves nothing"
     assert_exact(outcome, undisturbed, run)
     (report,) = outcome.resolved()
     assert_lossless(report)

@@ -29,7 +29,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def assert_exact(outcome: Outcome, reference: Outcome) -> None:
     assert outcome.status == 0, outcome.output
-    assert outcome.result == reference.result, outcome.output
+    assert outcome.parts == reference.parts, outcome.output
 
 
 def attempts(report: dict) -> list[str]:
