@@ -69,6 +69,16 @@ def native_server(service: str, directory: Path, database_url: str, redis_url: s
     return Server(service, command, directory=directory, port=port, ready_text=ready_text, environment=environment)
 
 
+def test_every_setting_reaches_the_containers():
+    """A variable in .env that is not named in the file would be ignored without a word."""
+    table = (ROOT / "docs" / "settings.md").read_text()
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)}
+    assert len(documented) > 20
+    for service in ("web", "worker", "beat"):
+        assert documented - {"DEBUG"} <= COMPOSE["services"][service]["environment"].keys()
+
+
 @pytest.mark.parametrize("service", OURS)
 def test_every_command_is_a_real_one(service: str):
     program, *arguments = COMPOSE["services"][service]["command"]

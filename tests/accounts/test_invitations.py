@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tests.people import PASSWORD, World, sign_in_confirmed, user
 from yoco.accounts.models import Invitation, Membership, Role, User
-from yoco.accounts.services import member_add, organisation_create
+from yoco.accounts.services import member_add, member_revoke, organisation_create
 from yoco.core.models import AuditEntry
 
 NEW_PASSWORD = "a long and quite uncommon phrase"
@@ -153,3 +153,19 @@ def test_the_mail_speaks_the_language_of_its_reader(client: Client, world: World
     assert "le invita" in mail.outbox[-1].subject
     invite("nina@example.com")
     assert "invites you" in mail.outbox[-1].subject
+
+
+def test_a_line_break_in_a_name_is_no_header(client: Client, world: World, invite) -> None:
+    User.objects.filter(pk=world.owner.pk).update(name="Olivia\r\nBcc: x@example.com")
+    assert invite()
+    assert mail.outbox[-1].subject.startswith("Olivia Bcc: x@example.com invites you")
+    assert mail.outbox[-1].bcc == []
+
+
+def test_the_invitations_of_a_removed_member_end_with_the_membership(client: Client, world: World, invite) -> None:
+    mine = Membership.objects.get(organisation=world.organisation, user=world.team_mate)
+    Membership.objects.filter(pk=mine.pk).update(role=Role.ADMIN)
+    theirs, ours = invite("other@example.com", actor=world.team_mate), invite("nina@example.com")
+    member_revoke(membership=mine, actor=world.owner)
+    assert client.get(theirs).status_code == 404
+    assert client.get(ours).status_code == 200

@@ -16,7 +16,8 @@ class Receiver:
 
     port: int = 0
     answer: Callable[[int], int] = lambda number: 204
-    headers: dict[str, str] = field(default_factory=dict)
+    text: bytes | None = None
+    """What it answers in the body; by default a few words."""
     got: list[tuple[str, bytes]] = field(default_factory=list)
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     busy: int = 0
@@ -55,9 +56,8 @@ def receiving() -> Iterator[Receiver]:
                 if 200 <= status < 300:
                     receiver.got.append((self.headers["webhook-id"], body))
             self.send_response(status)
-            for name, value in receiver.headers.items():
-                self.send_header(name, value)
-            text = b"" if status == 204 else b"the receiver says %d" % status
+            said = b"the receiver says %d" % status if receiver.text is None else receiver.text
+            text = b"" if status == 204 else said
             self.send_header("content-length", str(len(text)))
             with suppress(BrokenPipeError, ConnectionResetError):  # a sender that was killed meanwhile
                 self.end_headers()

@@ -16,10 +16,13 @@ from tests.people import World
 from tests.portal.scene import NOW, Scene, issue_and_approve, scene  # noqa: F401  (a fixture)
 from yoco.accounts.models import Membership, User
 from yoco.accounts.services import member_revoke
+from yoco.contracts.models import Contract
 from yoco.core.outbox import outbox_record
 from yoco.guarantee.reviews import dispute_decide, dispute_raise
 from yoco.guarantee.selectors import year_report
 from yoco.notify.due import tick_do
+from yoco.notify.fan_out import events_fan_out
+from yoco.notify.mail import WAITS
 from yoco.notify.models import DeliveryState, MailDelivery, MailPreference
 
 DAY = datetime.timedelta(days=1)
@@ -180,3 +183,21 @@ def test_a_digest_comes_once_in_the_readers_morning(
     assert f"{report.resolved} of {report.counted} resolved without loss (" in body
     assert f"Pending: {report.pending}" in body
     assert MailDelivery.objects.filter(digest=digest).count() == 1
+
+
+def test_a_line_break_in_a_name_is_no_header(world: World) -> None:
+    Contract.objects.filter(pk=world.contract.pk).update(number="ACME\r\nBcc: x@example.com")
+    closed(world)
+    tick()
+    assert subjects(world.owner) == ["A credit for year 1 of ACME Bcc: x@example.com was approved"]
+    assert all(message.bcc == [] for message in mail.outbox)
+
+
+def test_an_e_mail_whose_attempts_never_come_to_an_end_is_given_up(world: World) -> None:
+    closed(world)
+    with time_machine.travel(timezone.now() - DAY):
+        events_fan_out()
+    MailDelivery.objects.update(tries=len(WAITS) + 1)
+    tick()
+    assert mail.outbox == []
+    assert set(MailDelivery.objects.values_list("state", flat=True)) == {DeliveryState.DEAD}

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,9 +19,11 @@ from tests.notify.receiver import Receiver
 from tests.people import World
 from yoco.core.models import AuditEntry, OutboxEvent, OutboxPending
 from yoco.core.outbox import outbox_record
+from yoco.core.problem import DomainError
 from yoco.notify import webhooks
 from yoco.notify.due import tick_do
 from yoco.notify.endpoints import (
+    ENDPOINTS_MAX,
     dead_replay,
     delivery_replay,
     endpoint_create,
@@ -287,13 +289,57 @@ def test_a_receiver_that_dribbles_holds_up_nobody(
     assert "Timeout" in attempt.error
 
 
-def test_a_large_answer_is_cut_off(world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    receiver.answer = lambda number: 500
-    receiver.headers = {"x-pad": "y" * 2000}
+def test_a_large_answer_is_cut_off(world: World, receiver: Receiver) -> None:
+    receiver.answer, receiver.text = lambda number: 500, b"y" * 5000
     endpoint(world, receiver)
     told = event(world)
     tick()
-    assert len(delivery_of(told).attempts.get().excerpt) <= 1000
+    assert delivery_of(told).attempts.get().excerpt == "y" * 1000
+
+
+def test_an_endpoint_that_was_disabled_needs_room_to_come_back(world: World, receiver: Receiver) -> None:
+    first, _secret = endpoint(world, receiver)
+    endpoint_disable(endpoint=first, actor=world.owner)
+    for _ in range(ENDPOINTS_MAX):
+        endpoint(world, receiver)
+    with pytest.raises(DomainError, match="Disable one first"):
+        endpoint_enable(endpoint=first, actor=world.owner)
+    assert Endpoint.objects.filter(disabled_at=None).count() == ENDPOINTS_MAX
+
+
+@pytest.mark.postgres
+def test_workers_that_give_an_endpoint_up_and_a_person_who_disables_it_do_not_block_each_other(
+    transactional_db: None, receiver: Receiver
+) -> None:
+    from tests.people import build_world
+
+    world = build_world()
+    arrived = threading.Barrier(5)
+    receiver.answer = lambda number: 410
+    receiver.before_answer = lambda: arrived.wait(20) and None  # so that all note their outcome at once
+    made, _secret = endpoint(world, receiver)
+    told = [event(world) for _ in range(4)]
+    events_fan_out()
+    works = [lambda pk=one.pk: webhooks.webhook_deliver(delivery_id=pk) for one in map(delivery_of, told)]
+    works.append(lambda: (arrived.wait(20) and None) or endpoint_disable(endpoint=made, actor=world.owner))
+    failed: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert Endpoint.objects.get().disabled_at is not None
+    assert set(WebhookDelivery.objects.values_list("state", flat=True)) == {DeliveryState.DEAD}
 
 
 @pytest.mark.postgres

@@ -39,7 +39,7 @@ def test_a_redis_that_is_gone_is_named_and_its_address_is_not(client: Client, se
         port = reserved.getsockname()[1]
         settings.REDIS_URL = f"redis://:hunter2@127.0.0.1:{port}/0"
         answer = client.get("/readyz")
-    assert answer.status_code == 503
+    assert answer.status_code == 200, "pages and reports do without"
     assert answer.json()["checks"]["redis"] == "does not answer"
     assert "hunter2" not in answer.content.decode()
     assert str(port) not in answer.content.decode()

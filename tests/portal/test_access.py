@@ -168,7 +168,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:webhooks": (organisation, MANAGED),
     "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
     "portal:webhook": (webhook, MANAGED),
-    "portal:webhook_edit": (webhook, MANAGED),
+    "portal:webhook_edit": (webhook, [302, 403, 403, 404, LOGIN, 403]),
     "portal:webhook_rotate": (webhook, POST_ONLY),
     "portal:webhook_switch": (webhook, POST_ONLY),
     "portal:webhook_test": (webhook, POST_ONLY),

@@ -112,3 +112,16 @@ def test_only_those_who_manage_the_organisation(client: Client, world: World, se
     theirs = [world.stranger_contract.organisation_id, made.pk]
     assert [client.post(reverse(f"portal:{name}", args=theirs)).status_code for name in posts] == [404] * 5
     assert list(Endpoint.objects.values()) == before
+
+
+def test_where_a_webhook_goes_is_changed_by_who_has_confirmed_a_moment_ago(client: Client, world: World) -> None:
+    sign_in_confirmed(client, world.owner)
+    make(client, world, "https://hooks.example.com/")
+    made = Endpoint.objects.get()
+    thief = Client()
+    thief.force_login(world.owner)
+    path = reverse("portal:webhook_edit", args=[world.organisation.pk, made.pk])
+    answer = thief.post(path, {"name": "Ledger", "url": "https://thief.example.com/"})
+    assert (answer.status_code, "reauthenticate" in answer["Location"]) == (302, True)
+    made.refresh_from_db()
+    assert made.url == "https://hooks.example.com/"

@@ -17,11 +17,13 @@ from yoco.accounts.key_services import agent_key_revoke  # noqa: E402
 from yoco.accounts.models import Role, Scope  # noqa: E402
 from yoco.accounts.services import agent_key_create, member_role_set, reader_update  # noqa: E402
 from yoco.contracts.models import Order  # noqa: E402
+from yoco.core.models import OutboxPending  # noqa: E402
 from yoco.credits.services import credit_apply  # noqa: E402
 from yoco.guarantee.models import ImportFile  # noqa: E402
 from yoco.guarantee.reviews import dispute_raise, dispute_withdraw, exclusion_decide, exclusion_propose  # noqa: E402
 from yoco.guarantee.uploads import import_file_confirm  # noqa: E402
 from yoco.incidents.models import Incident  # noqa: E402
+from yoco.notify.fan_out import event_fan_out  # noqa: E402
 
 with time_machine.travel(NOW, tick=True):
     scene = build_scene()
@@ -37,6 +39,8 @@ with time_machine.travel(NOW, tick=True):
     member_role_set(membership=world.team_mate.memberships.get(), role=Role.ADMIN, actor=world.owner)
     reader_update(user=world.owner, time_zone="Europe/Madrid")
     agent_key_revoke(key=world.key, actor=world.owner)
+    # Right after the commit a task does this; the tick would mend it unseen.
+    assert event_fan_out(event_id=OutboxPending.objects.earliest("pk").pk)
     call_command("tick")
     call_command("clearsessions")
     call_command("ledger_verify")

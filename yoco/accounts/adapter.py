@@ -4,7 +4,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.core.internal.httpkit import get_client_ip
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.urls import reverse
@@ -43,7 +42,7 @@ class AccountAdapter(DefaultAccountAdapter):
         super().send_notification_mail(template_prefix, user, context, email)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        return get_client_ip(request) or UNKNOWN_ADDRESS
+        return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS  # ClientAddressMiddleware has made it right
 
     def get_reauthentication_methods(self, user: User | AnonymousUser) -> list[dict[str, Any]]:
         """As allauth's; who has neither password nor second factor is sent to set one up instead of a bare 403."""

@@ -145,4 +145,5 @@ def _message(invitation: Invitation, token: str) -> EmailMessage:
             "person": invitation.invited_by,
             "organisation": invitation.organisation.name,
         }
+        subject = " ".join(subject.split())  # names are free text, and a line break would end the header
         return EmailMessage(subject, render_to_string("account/email/invitation.txt", context), to=[invitation.email])

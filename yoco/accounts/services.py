@@ -13,7 +13,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from yoco.accounts.keys import key_digest, key_generate, key_parse, key_text
-from yoco.accounts.models import AgentKey, Membership, Organisation, Role, Scope, User
+from yoco.accounts.models import AgentKey, Invitation, Membership, Organisation, Role, Scope, User
 from yoco.core.audit import audit_record
 from yoco.core.problem import DomainError
 
@@ -168,12 +168,20 @@ def member_role_set(*, membership: Membership, role: Role, actor: User) -> None:
 
 @transaction.atomic
 def member_revoke(*, membership: Membership, actor: User) -> None:
-    """Ends a membership at once. Raises DomainError for the last owner, and if someone who is no owner removes one."""
+    """Ends a membership, and what this member has invited to, at once.
+
+    Raises DomainError for the last owner, and if someone who is no owner removes one.
+    """
     held = _members_held(membership)
     if held.role == Role.OWNER:
         _owners_decide(held, actor)
         _another_owner(held)
-    Membership.objects.filter(pk=held.pk).update(revoked_at=timezone.now())
+    now = timezone.now()
+    Membership.objects.filter(pk=held.pk).update(revoked_at=now)
+    # Else whoever is removed could come back under another address.
+    Invitation.objects.filter(
+        organisation=held.organisation_id, invited_by=held.user_id, accepted_at=None, revoked_at=None
+    ).update(revoked_at=now)
     audit_record(
         action="member.revoked",
         actor=actor,

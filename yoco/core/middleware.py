@@ -101,7 +101,7 @@ class BodyLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         length = request.META.get("CONTENT_LENGTH") or "0"
-        if length.isdigit() and int(length) <= settings.MAX_BODY:
+        if length.isdecimal() and int(length) <= settings.MAX_BODY:
             return self.get_response(request)
         detail = f"A request may have {settings.MAX_BODY // 1024 // 1024} MiB."
         if request.path.startswith("/api/"):

@@ -2,6 +2,7 @@
 
 import datetime
 
+from django.conf import settings
 from django.utils import timezone
 
 from yoco.guarantee.due import Done, Step, due_work_do
@@ -25,10 +26,12 @@ def deliveries_send() -> int:
     as_of = timezone.now()
     webhooks = list(deliveries_due(as_of=as_of).values_list("pk", flat=True)[:AT_ONCE])
     mails = list(mails_due(as_of=as_of).values_list("pk", flat=True)[:AT_ONCE])
+    # While workers lag, the next ticks queue the same again: what is older than that need not run.
+    expires = 2 * settings.TICK_SECONDS
     for pk in webhooks:
-        webhook_deliver.delay(str(pk))
+        webhook_deliver.apply_async([str(pk)], expires=expires)
     for pk in mails:
-        mail_send.delay(str(pk))
+        mail_send.apply_async([str(pk)], expires=expires)
     return len(webhooks) + len(mails)
 
 

@@ -1,6 +1,7 @@
 """What an organisation's administrators do with endpoints: make, change, rotate, disable, test, replay."""
 
 import datetime
+import uuid
 from typing import Any
 
 from django.conf import settings
@@ -33,11 +34,7 @@ def endpoint_create(
     Raises DomainError for a URL that is never called, an unknown kind, and beyond the number that one may have.
     """
     _check(url, kinds)
-    Organisation.objects.select_for_update(no_key=True).get(pk=organisation.pk)
-    if Endpoint.objects.filter(organisation=organisation, disabled_at=None).count() >= ENDPOINTS_MAX:
-        raise DomainError(
-            _("There are %(n)s endpoints already. Disable one first.") % {"n": ENDPOINTS_MAX}, code="too_many"
-        )
+    _room(organisation.pk)
     endpoint = Endpoint.objects.create(
         organisation=organisation,
         name=name,
@@ -77,7 +74,8 @@ def endpoint_disable(*, endpoint: Endpoint, actor: User) -> None:
 
 @transaction.atomic
 def endpoint_enable(*, endpoint: Endpoint, actor: User) -> None:
-    """Takes a disabled endpoint into use again, with its circuit closed."""
+    """Takes a disabled endpoint into use again, with its circuit closed. Raises DomainError beyond the number."""
+    _room(endpoint.organisation_id)
     found = Endpoint.objects.filter(pk=endpoint.pk).exclude(disabled_at=None)
     if found.update(disabled_at=None, disabled_because="", failures=0, failing_since=None, open_until=None):
         _audit("webhook.enabled", endpoint, actor, name=endpoint.name)
@@ -119,6 +117,15 @@ def _again(deliveries: QuerySet[WebhookDelivery]) -> int:
     return deliveries.update(
         state=DeliveryState.PENDING, ended_at=None, tries=0, claims=F("claims") + 1, due_at=timezone.now()
     )
+
+
+def _room(organisation_id: uuid.UUID) -> None:
+    """Raises DomainError if the organisation has all the endpoints that it may have; others wait for this one."""
+    Organisation.objects.select_for_update(no_key=True).get(pk=organisation_id)
+    if Endpoint.objects.filter(organisation=organisation_id, disabled_at=None).count() >= ENDPOINTS_MAX:
+        raise DomainError(
+            _("There are %(n)s endpoints already. Disable one first.") % {"n": ENDPOINTS_MAX}, code="too_many"
+        )
 
 
 def _live(endpoint: Endpoint) -> None:

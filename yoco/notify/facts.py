@@ -37,7 +37,8 @@ def event_data(event: OutboxEvent) -> dict[str, Any]:
     if "incidents" in data:
         data["count"] = len(data["incidents"])
         data["incidents"] = data["incidents"][:INCIDENTS_TOLD]
-    contract, year = contract_of(event), year_of(event)
+    year = year_of(event)
+    contract = year.contract if year else contract_of(event)
     if contract is not None:
         data |= {"contract": str(contract.pk), "contract_number": contract.number}
     if year is not None:

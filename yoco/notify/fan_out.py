@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from yoco.accounts.access import roles_from
 from yoco.accounts.models import Membership, Role
@@ -28,14 +29,17 @@ def events_fan_out() -> int:
 @transaction.atomic
 def event_fan_out(*, event_id: uuid.UUID) -> bool:
     """Makes the deliveries of one event; False if somebody has, or is at it."""
-    waiting = OutboxPending.objects.select_for_update(skip_locked=True).filter(pk=event_id).select_related("event")
-    return _deliveries_make(waiting) > 0
+    return _deliveries_make(_waiting().filter(pk=event_id)) > 0
 
 
 @transaction.atomic
 def _some() -> int:
-    waiting = OutboxPending.objects.select_for_update(skip_locked=True, of=("self",)).select_related("event")
-    return _deliveries_make(waiting.order_by("pk")[:BATCH])
+    return _deliveries_make(_waiting().order_by("pk")[:BATCH])
+
+
+def _waiting() -> QuerySet[OutboxPending]:
+    """Events that nobody else is at. Their own rows are not locked: the role that serves may not change those."""
+    return OutboxPending.objects.select_for_update(skip_locked=True, of=("self",)).select_related("event")
 
 
 def _deliveries_make(waiting: Iterable[OutboxPending]) -> int:

@@ -2,7 +2,6 @@
 
 import datetime
 import logging
-import random
 import uuid
 from smtplib import SMTPException
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone, translation
 
 from yoco.core.clock import local_midnight
+from yoco.notify.attempts import SECOND, jittered
 from yoco.notify.digests import digest_subject, period_before, standings_of
 from yoco.notify.kinds import TOPIC_OF, TOPICS
 from yoco.notify.models import DeliveryState, MailDelivery
@@ -24,9 +24,7 @@ from yoco.notify.preferences import DIGEST, stop_token
 
 log = logging.getLogger(__name__)
 
-SECOND = datetime.timedelta(seconds=1)
 WAITS = (60, 300, 1800, 7200, 21_600, 43_200, 86_400)  # seconds between attempts
-JITTER = 0.1
 
 
 def mails_due(*, as_of: datetime.datetime) -> QuerySet[MailDelivery]:
@@ -68,6 +66,10 @@ def _claim(delivery_id: uuid.UUID) -> MailDelivery | None:
     mail.claims += 1
     mail.tries += 1
     mail.save(update_fields=["due_at", "claims", "tries"])
+    if mail.tries > len(WAITS) + 1:
+        # Each try ended without a word: what it is about cannot be written, or ends the worker.
+        _end(mail, DeliveryState.DEAD, "No attempt came to an end.")
+        return None
     return mail
 
 
@@ -79,8 +81,7 @@ def _later(mail: MailDelivery, error: str) -> None:
     if mail.tries > len(WAITS):
         _end(mail, DeliveryState.DEAD, error)
         return
-    wait = WAITS[mail.tries - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (not a secret)
-    _held(mail).update(due_at=timezone.now() + wait * SECOND, error=error)
+    _held(mail).update(due_at=timezone.now() + jittered(WAITS[mail.tries - 1]) * SECOND, error=error)
 
 
 def _held(mail: MailDelivery) -> QuerySet[MailDelivery]:
@@ -111,7 +112,7 @@ def message_of(mail: MailDelivery) -> EmailMultiAlternatives | None:
             "language": translation.get_language(),
         }
         message = EmailMultiAlternatives(
-            subject=subject,
+            subject=" ".join(subject.split()),  # names are free text, and a line break would end the header
             body=render_to_string(f"{template}.txt", context),
             to=[user.email],
             headers={

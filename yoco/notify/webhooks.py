@@ -2,7 +2,6 @@
 
 import datetime
 import logging
-import random
 import uuid
 from dataclasses import dataclass
 
@@ -12,18 +11,18 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from yoco.accounts.models import User
 from yoco.core.audit import audit_record
 from yoco.core.outbox import outbox_record
+from yoco.notify.attempts import SECOND, jittered
 from yoco.notify.models import DeliveryState, Endpoint, WebhookAttempt, WebhookDelivery
 from yoco.notify.outbound import Answer, Refused, post
 from yoco.notify.secrets import SecretLost, signatures
 
 log = logging.getLogger(__name__)
 
-SECOND = datetime.timedelta(seconds=1)
 # Seconds from one attempt to the next, as the Standard Webhooks specification proposes: about three days in all.
 WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
-JITTER = 0.1
 CIRCUIT_FAILURES = 10
 CIRCUIT_WAIT = (60, 3600)  # seconds: the first pause of a circuit that opens, and the longest
 DISABLE_AFTER = datetime.timedelta(days=5)
@@ -75,10 +74,12 @@ def _claim(delivery_id: uuid.UUID) -> WebhookDelivery | None:
         return None
     endpoint = delivery.endpoint
     if endpoint.open_until is not None:
-        # The circuit is half open: only one delivery tries, and the others wait for what it finds.
+        # The circuit is half open: only one delivery tries, and the others wait for what it finds. Nobody waits for
+        # the endpoint here, because everybody else locks it before its deliveries.
         probes = Endpoint.objects.filter(pk=endpoint.pk, open_until=endpoint.open_until)
-        if probes.update(open_until=now + _lease()) != 1:
+        if probes.select_for_update(no_key=True, skip_locked=True).first() is None:
             return None
+        probes.update(open_until=now + _lease())
     delivery.due_at = now + _lease()
     delivery.claims += 1
     delivery.tries += 1
@@ -123,6 +124,7 @@ def _outcome(at: datetime.datetime, answer: Answer | None, error: str) -> Outcom
 @transaction.atomic
 def _note(delivery: WebhookDelivery, outcome: Outcome) -> float | None:
     """Writes the outcome unless another worker has taken over meanwhile."""
+    endpoint = Endpoint.objects.select_for_update(no_key=True).get(pk=delivery.endpoint_id)
     held = WebhookDelivery.objects.select_for_update().filter(
         pk=delivery.pk, claims=delivery.claims, state=DeliveryState.PENDING
     )
@@ -140,38 +142,38 @@ def _note(delivery: WebhookDelivery, outcome: Outcome) -> float | None:
     now, wait = timezone.now(), None
     if outcome.delivered:
         held.update(state=DeliveryState.DELIVERED, ended_at=now)
-        _endpoint_well(delivery.endpoint_id)
+        _endpoint_well(endpoint)
         return None
     if outcome.status == 410 or delivery.tries > len(WAITS):
         held.update(state=DeliveryState.DEAD, ended_at=now)
     else:
-        wait = WAITS[delivery.tries - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (not a secret)
+        wait = jittered(WAITS[delivery.tries - 1])
         held.update(due_at=now + wait * SECOND)
-    _endpoint_failed(delivery.endpoint_id, gone=outcome.status == 410)
+    _endpoint_failed(endpoint, gone=outcome.status == 410)
     return wait
 
 
-def _endpoint_well(endpoint_id: uuid.UUID) -> None:
-    troubled = Endpoint.objects.filter(pk=endpoint_id).exclude(failures=0, failing_since=None, open_until=None)
-    troubled.update(failures=0, failing_since=None, open_until=None)
+def _endpoint_well(endpoint: Endpoint) -> None:
+    if endpoint.failures or endpoint.failing_since or endpoint.open_until:
+        endpoint.failures, endpoint.failing_since, endpoint.open_until = 0, None, None
+        endpoint.save(update_fields=["failures", "failing_since", "open_until"])
 
 
-def _endpoint_failed(endpoint_id: uuid.UUID, *, gone: bool) -> None:
+def _endpoint_failed(endpoint: Endpoint, *, gone: bool) -> None:
     """Counts the failure, opens the circuit after several in a row, and gives an endpoint up that fails for days."""
     now = timezone.now()
-    Endpoint.objects.filter(pk=endpoint_id).update(failures=F("failures") + 1)
-    endpoint = Endpoint.objects.select_for_update().get(pk=endpoint_id)
-    since = endpoint.failing_since or now
-    open_until = endpoint.open_until
+    endpoint.failures += 1
+    endpoint.failing_since = endpoint.failing_since or now
     if endpoint.failures >= CIRCUIT_FAILURES:
         first, longest = CIRCUIT_WAIT
-        open_until = now + min(longest, first * 2 ** min(endpoint.failures - CIRCUIT_FAILURES, 10)) * SECOND
-    Endpoint.objects.filter(pk=endpoint_id).update(failing_since=since, open_until=open_until)
-    if endpoint.disabled_at is None and (gone or now - since >= DISABLE_AFTER):
+        pause = min(longest, first * 2 ** min(endpoint.failures - CIRCUIT_FAILURES, 10))
+        endpoint.open_until = now + pause * SECOND
+    endpoint.save(update_fields=["failures", "failing_since", "open_until"])
+    if endpoint.disabled_at is None and (gone or now - endpoint.failing_since >= DISABLE_AFTER):
         endpoint_end(endpoint, because="failing", actor=None)
 
 
-def endpoint_end(endpoint: Endpoint, *, because: str, actor: object | None) -> None:
+def endpoint_end(endpoint: Endpoint, *, because: str, actor: User | None) -> None:
     """Disables the endpoint; what still waits for it is given up and can be replayed. Inside a transaction."""
     now = timezone.now()
     if Endpoint.objects.filter(pk=endpoint.pk, disabled_at=None).update(disabled_at=now, disabled_because=because) != 1:
@@ -180,7 +182,7 @@ def endpoint_end(endpoint: Endpoint, *, because: str, actor: object | None) -> N
     waiting.update(state=DeliveryState.DEAD, ended_at=now, claims=F("claims") + 1)
     audit_record(
         action="webhook.disabled",
-        actor=actor,  # type: ignore[arg-type]
+        actor=actor,
         subject=endpoint,
         organisation_id=endpoint.organisation_id,
         data={"because": because, "name": endpoint.name},

@@ -82,9 +82,9 @@ def webhook_new(request: HttpRequest, found: Organisation) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@login_required
-def webhook_edit(request: HttpRequest, organisation_id: uuid.UUID, endpoint_id: uuid.UUID) -> HttpResponse:
-    found, endpoint = _endpoint(request, organisation_id, endpoint_id)
+@confirmed
+def webhook_edit(request: HttpRequest, found: Organisation, endpoint_id: uuid.UUID) -> HttpResponse:
+    endpoint = get_object_or_404(Endpoint, organisation=found, pk=endpoint_id)
     initial = {"name": endpoint.name, "url": endpoint.url, "kinds": endpoint.kinds}
     form = EndpointForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
@@ -137,8 +137,12 @@ def webhook_switch(request: HttpRequest, organisation_id: uuid.UUID, endpoint_id
     """Disables the endpoint, or takes it into use again."""
     found, endpoint = _endpoint(request, organisation_id, endpoint_id)
     if request.POST.get("state") == "on":
-        endpoint_enable(endpoint=endpoint, actor=reader(request))
-        messages.success(request, _("The endpoint is in use again. What was given up can be replayed."))
+        try:
+            endpoint_enable(endpoint=endpoint, actor=reader(request))
+        except DomainError as error:
+            messages.error(request, error.message)
+        else:
+            messages.success(request, _("The endpoint is in use again. What was given up can be replayed."))
     else:
         endpoint_disable(endpoint=endpoint, actor=reader(request))
         messages.success(request, _("The endpoint is disabled. Nothing is sent to it any more."))
