@@ -97,6 +97,19 @@ def test_a_slow_stretch_is_on_the_page_with_its_evidence(client: Client, world: 
     assert csv.decode().splitlines()[0].startswith("run,hours,baseline_step_ms,since_at,until_at")
 
 
+def test_a_coordinator_whose_clock_lags_is_heard(world: World) -> None:
+    """The boots of a run share its hours, and each has a clock of its own."""
+    agent = Agent(world)
+    for boot, hour in ((1, 0.5), (1, 0.66), (2, 0.2), (2, 0.45), (2, 0.7)):
+        agent.hour, agent.step = hour, agent.step + 60
+        agent.beat(boot=boot)
+    row = StepHour.objects.get()
+    assert (row.first_at, row.last_at) == (
+        START + datetime.timedelta(hours=0.2),
+        START + datetime.timedelta(hours=0.7),
+    )
+
+
 def test_hours_that_an_incident_touches_do_not_count(client: Client, world: World) -> None:
     agent = Agent(world)
     agent.beat()

@@ -71,12 +71,12 @@ def _runs_ended(incidents: Sequence[Incident]) -> dict[int, RunEnd]:
     )
     for boot in boots.order_by("run_ended_at", "pk"):
         boots_of.setdefault((boot.contract_id, boot.run_id), []).append(boot)
+    ends_of = {key: [end for boot in mine if (end := _end(boot, mine))] for key, mine in boots_of.items()}
     found = {}
     for row in incidents:
         run = runs[row.run_id]
-        mine = boots_of.get((run.contract_id, run.run_id), [])
-        ends = (_end(boot, mine) for boot in mine)
-        after = [end for end in ends if end is not None and row.resumed_at is not None and end.at >= row.resumed_at]
+        ends = ends_of.get((run.contract_id, run.run_id), [])
+        after = [end for end in ends if row.resumed_at is not None and end.at >= row.resumed_at]
         if after:
             found[row.pk] = after[0]
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 from yoco.guarantee.evidence import (
     Condition,
@@ -323,6 +323,18 @@ def place_all(
     return placings
 
 
+class Unaccounted(Protocol):
+    """Terms, as the rules or the database know them."""
+
+    @property
+    def unaccounted(self) -> str: ...
+
+
+def counted_outcomes(terms: Unaccounted) -> set[str]:
+    """The outcomes that stand in a year's ratio."""
+    return {"resolved", "not_resolved"} | ({"unaccounted"} if terms.unaccounted == "not_resolved" else set())
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Units of a year by outcome. `unaccounted` stands apart even where it counts as not resolved."""
@@ -336,8 +348,7 @@ class Tally:
 
     def n(self, terms: Terms) -> int:
         """The denominator: every counted failure that is decided."""
-        counts = self.unaccounted if terms.unaccounted == "not_resolved" else 0
-        return self.resolved + self.not_resolved + counts
+        return sum(getattr(self, outcome) for outcome in counted_outcomes(terms))
 
     @property
     def k(self) -> int:

@@ -23,6 +23,7 @@ from yoco.guarantee.rules import (
     Terms,
     Verdict,
     Year,
+    counted_outcomes,
     failures_still_allowed,
     share_bounds,
     share_floor,
@@ -132,13 +133,8 @@ def years_size(*, year_ids: Iterable[uuid.UUID]) -> tuple[int, bool]:
     return found["n"], found["synthetic"] > 0
 
 
-def counted_outcomes(unaccounted: str) -> set[str]:
-    """The outcomes that stand in the ratio, under a term's word on what is unaccounted."""
-    return {"resolved", "not_resolved"} | ({"unaccounted"} if unaccounted == "not_resolved" else set())
-
-
 def _kind_share(kind: str, rows: list[Any], terms: Terms) -> KindShare:
-    in_ratio = counted_outcomes(terms.unaccounted)
+    in_ratio = counted_outcomes(terms)
     mine = [row for row in rows if row["kind"] == kind and row["lead"]]
     counted = sum(row["n"] for row in mine if row["outcome"] in in_ratio)
     resolved = sum(row["n"] for row in mine if row["outcome"] == "resolved")

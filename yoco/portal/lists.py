@@ -37,7 +37,6 @@ COLUMNS = (
     "without_migration_gpu_ms",
 )
 FACTS = (
-    "kind",
     "signal",
     "xid",
     "node",
@@ -64,6 +63,7 @@ def _row(incident: Incident) -> dict[str, Any]:
         "run_id": incident.run.run_id,
         "run": incident.run.name,
         "outcome": placement.outcome if placement else Outcome.PENDING.value,
+        "kind": placement.kind if placement else incident.kind,
         "rule": placement.rule if placement else "",
         "until_resumed_ms": milliseconds_between(incident.started_at, incident.resumed_at),
         "wasted_gpu_ms": placement.waste_actual_ms if placement else None,

@@ -11,7 +11,7 @@ from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.contracts.selectors import year_terms
 from yoco.core.clock import local_midnight, milliseconds_between
-from yoco.guarantee.tally import counted_outcomes
+from yoco.guarantee.rules import counted_outcomes
 from yoco.incidents.models import (
     AgentBoot,
     Comment,
@@ -111,20 +111,25 @@ class IncidentFilter:
 
 
 def incidents_filtered(*, contract: Contract, year: ContractYear, wanted: IncidentFilter) -> QuerySet[Incident]:
-    """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume."""
-    rows = Incident.objects.filter(contract=contract).select_related("run", "placement")
+    """Incidents of a contract year, found by the contract's time index so that a page costs the same on any volume,
+    unless it is asked for few among many."""
+    rows = (
+        Incident.objects.filter(contract=contract, started_at__gte=year.starts_at)
+        .select_related("run", "placement")
+        .defer("placement__evidence", "placement__waste_terms")
+    )
     if wanted.once:
         # A failure belongs to the year in which its first incident began; the one that stands for it may be later.
         rows = rows.filter(placement__year=year, placement__lead=True)
     else:
-        rows = rows.filter(started_at__gte=year.starts_at, started_at__lt=year.ends_at)
+        rows = rows.filter(started_at__lt=year.ends_at)
     if wanted.since:
         rows = rows.filter(started_at__gte=local_midnight(wanted.since, contract.time_zone))
     if wanted.until:
         rows = rows.filter(started_at__lt=local_midnight(wanted.until + datetime.timedelta(days=1), contract.time_zone))
     if wanted.outcome == COUNTED:
         terms = year_terms(year=year)
-        rows = rows.filter(placement__outcome__in=counted_outcomes(terms.unaccounted) if terms else [])
+        rows = rows.filter(placement__outcome__in=counted_outcomes(terms) if terms else [])
     elif wanted.outcome:
         rows = rows.filter(placement__outcome=wanted.outcome)
     if wanted.kind:

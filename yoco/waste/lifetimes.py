@@ -6,9 +6,14 @@ log(-log S), with Greenwood's variance.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf, log, sqrt
+from operator import attrgetter
 
 from scipy.special import ndtri
+
+ROUNDING = 1e-9
+"""A product of fractions that is a half can come out a little above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,22 @@ class Median:
 
 def median_life(lives: Iterable[Life], confidence: float = 0.95) -> Median:
     """The median time to the first failure. Runs that were never watched say nothing."""
-    known = sorted((life for life in lives if life.watched_ms > 0), key=lambda life: life.watched_ms)
+    known = sorted((life for life in lives if life.watched_ms > 0), key=attrgetter("watched_ms"))
     z = float(ndtri(1 - (1 - confidence) / 2))
     share, greenwood = 1.0, 0.0
     median: int | None = None
     inside: list[int] = []
     high: int | None = None
-    for time in sorted({life.watched_ms for life in known if life.failed}):
-        at_risk = sum(1 for life in known if life.watched_ms >= time)
-        deaths = sum(1 for life in known if life.failed and life.watched_ms == time)
-        share *= 1 - deaths / at_risk
-        greenwood = inf if deaths == at_risk else greenwood + deaths / (at_risk * (at_risk - deaths))
-        if median is None and share <= 0.5:
+    at_risk = len(known)
+    for time, ended in groupby(known, key=attrgetter("watched_ms")):
+        outcomes = [life.failed for life in ended]
+        deaths, left = sum(outcomes), at_risk
+        at_risk -= len(outcomes)
+        if not deaths:
+            continue
+        share *= 1 - deaths / left
+        greenwood = inf if deaths == left else greenwood + deaths / (left * (left - deaths))
+        if median is None and share <= 0.5 + ROUNDING:
             median = time
         # How far the share lies from a half, in standard errors.
         score = -inf if share == 0 else _score(share, greenwood)

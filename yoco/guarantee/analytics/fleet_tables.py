@@ -4,7 +4,7 @@ from typing import Any
 
 from yoco.guarantee.analytics.fleets import Fleet, FleetContract
 from yoco.guarantee.analytics.rates import finite
-from yoco.guarantee.analytics.tables import Table, rates_tables, terms_table
+from yoco.guarantee.analytics.tables import WASTE_COLUMNS, Table, rates_tables, terms_table, waste_cells
 from yoco.waste.model import HOUR_MS
 
 
@@ -14,18 +14,8 @@ def fleet_tables(fleet: Fleet) -> dict[str, Table]:
     tables = [
         Table(
             "contracts",
-            (
-                "customer",
-                "contract",
-                "incidents",
-                "wasted_gpu_ms",
-                "wasted_estimated_gpu_ms",
-                "without_gpu_ms",
-                "saved_gpu_ms",
-                "saved_estimated_gpu_ms",
-                "potential_gpu_ms",
-            ),
-            [_waste(one) for one in fleet.contracts],
+            ("customer", "contract", *WASTE_COLUMNS),
+            [(*_name(one), *waste_cells(one.waste.measured, one.waste.estimated)) for one in fleet.contracts],
         ),
         Table(
             "money",
@@ -69,20 +59,6 @@ def fleet_tables(fleet: Fleet) -> dict[str, Table]:
 
 def _name(one: FleetContract) -> tuple[str, str]:
     return one.contract.organisation.name, one.contract.number
-
-
-def _waste(one: FleetContract) -> tuple[Any, ...]:
-    total, estimated = one.waste.total, one.waste.estimated
-    return (
-        *_name(one),
-        total.incidents,
-        total.actual,
-        estimated.actual,
-        total.counterfactual,
-        total.saved,
-        estimated.saved,
-        total.potential,
-    )
 
 
 def _rates(one: FleetContract) -> tuple[Any, ...]:

@@ -3,9 +3,6 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-
-from babel.numbers import get_currency_precision
 
 from yoco.contracts.models import Contract, ContractYear
 from yoco.core.money import Money
@@ -13,9 +10,8 @@ from yoco.guarantee.analytics.exposure import runs_watched
 from yoco.guarantee.analytics.goodput import ASSUMED, YearGoodput, assumptions_of, year_goodput
 from yoco.guarantee.analytics.rates import YearRates, failures_by_run, year_rates
 from yoco.guarantee.analytics.scope import Scope, Step, fleet_scope
-from yoco.guarantee.analytics.waste import Sums, YearWaste, waste_of, year_waste
+from yoco.guarantee.analytics.waste import Sums, YearWaste, cost, waste_of, year_waste
 from yoco.waste.badput import breakdowns_sum
-from yoco.waste.model import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,7 @@ class FleetContract:
 
 @dataclass(frozen=True, slots=True)
 class CurrencySum:
-    """What contracts of one currency wasted and saved. `money` counts those with a price; None where none has one."""
+    """What contracts of one currency wasted and saved. `priced` of the contracts have a price; None where none has."""
 
     currency: str
     contracts: int
@@ -111,21 +107,20 @@ def _currencies(contracts: Sequence[FleetContract]) -> list[CurrencySum]:
     found = []
     for currency, mine in sorted(by_currency.items()):
         total = sum((one.waste.total for one in mine), Sums())
-        priced = [one for one in mine if one.contract.price_per_gpu_hour is not None]
-        wasted, saved = (
-            Money(round(sum(costs, Fraction(0)) * 10 ** get_currency_precision(currency)), currency) if priced else None
-            for costs in (
-                [_cost(one.waste.total.actual, one.contract) for one in priced],
-                [_cost(one.waste.total.saved, one.contract) for one in priced],
+        wasted = [exact for one in mine if (exact := cost(one.waste.total.actual, one.contract)) is not None]
+        saved = [exact for one in mine if (exact := cost(one.waste.total.saved, one.contract)) is not None]
+        found.append(
+            CurrencySum(
+                currency,
+                contracts=len(mine),
+                priced=len(wasted),
+                wasted_ms=total.actual,
+                saved_ms=total.saved,
+                wasted=Money(round(sum(wasted)), currency) if wasted else None,
+                saved=Money(round(sum(saved)), currency) if saved else None,
             )
         )
-        found.append(CurrencySum(currency, len(mine), len(priced), total.actual, total.saved, wasted, saved))
     return found
-
-
-def _cost(gpu_ms: int, contract: Contract) -> Fraction:
-    assert contract.price_per_gpu_hour is not None
-    return Fraction(gpu_ms) * Fraction(contract.price_per_gpu_hour) / HOUR_MS
 
 
 def years_of_fleet(years: Sequence[ContractYear], *, now: datetime.datetime, all_years: bool) -> list[ContractYear]:

@@ -101,10 +101,10 @@ def _amount(money: Money | None) -> str | None:
     return None if money is None else str(money.decimal)
 
 
-def _row(name: Any, measured: Sums, estimated: Sums, contract: Contract) -> tuple[Any, ...]:
+def waste_cells(measured: Sums, estimated: Sums) -> tuple[Any, ...]:
+    """The values of WASTE_COLUMNS."""
     total = measured + estimated
     return (
-        name,
         total.incidents,
         total.actual,
         estimated.actual,
@@ -112,9 +112,13 @@ def _row(name: Any, measured: Sums, estimated: Sums, contract: Contract) -> tupl
         total.saved,
         estimated.saved,
         total.potential,
-        _amount(priced(total.actual, contract)),
-        _amount(priced(total.saved, contract)),
     )
+
+
+def _row(name: Any, measured: Sums, estimated: Sums, contract: Contract) -> tuple[Any, ...]:
+    total = measured + estimated
+    money = (_amount(priced(total.actual, contract)), _amount(priced(total.saved, contract)))
+    return (name, *waste_cells(measured, estimated), *money)
 
 
 WASTE_COLUMNS = (
@@ -125,9 +129,8 @@ WASTE_COLUMNS = (
     "saved_gpu_ms",
     "saved_estimated_gpu_ms",
     "potential_gpu_ms",
-    "wasted_money",
-    "saved_money",
 )
+MONEY_COLUMNS = ("wasted_money", "saved_money")
 
 
 def terms_table(waste: YearWaste) -> Table:
@@ -176,10 +179,10 @@ def waste_tables(
         Table("benefit", ("line", "gpu_ms", "money"), net),
         Table(
             "workloads",
-            ("run", *WASTE_COLUMNS),
+            ("run", *WASTE_COLUMNS, *MONEY_COLUMNS),
             [_row(run.name, run.measured, run.estimated, contract) for run in waste.runs],
         ),
-        Table("fleet", ("year", *WASTE_COLUMNS), [_row(*year, contract) for year in years]),
+        Table("fleet", ("year", *WASTE_COLUMNS, *MONEY_COLUMNS), [_row(*year, contract) for year in years]),
         Table(
             "worst",
             ("incident", "run", "started_at", "kind", "estimated", "wasted_gpu_ms", "saved_gpu_ms", "wasted_money"),

@@ -149,13 +149,19 @@ def worst_incidents(scope: Scope) -> list[Placement]:
     return list(rows.defer("evidence", "waste_terms").order_by("-waste_actual_ms", "pk")[:WORST])
 
 
-def priced(gpu_ms: int, contract: Contract) -> Money | None:
-    """GPU-time at the contract's price, rounded once, half to even; None where no price was agreed."""
+def cost(gpu_ms: int, contract: Contract) -> Fraction | None:
+    """GPU-time at the contract's price, exact, in minor units of its currency; None where no price was agreed."""
     price = contract.price_per_gpu_hour
     if price is None:
         return None
-    scale = 10 ** get_currency_precision(contract.currency)
-    return Money(round(Fraction(gpu_ms) * Fraction(price) * scale / HOUR_MS), contract.currency)
+    scale: int = 10 ** get_currency_precision(contract.currency)
+    return Fraction(gpu_ms) * Fraction(price) * scale / HOUR_MS
+
+
+def priced(gpu_ms: int, contract: Contract) -> Money | None:
+    """`cost`, rounded once, half to even."""
+    exact = cost(gpu_ms, contract)
+    return None if exact is None else Money(round(exact), contract.currency)
 
 
 @dataclass(frozen=True, slots=True)

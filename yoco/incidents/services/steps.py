@@ -3,6 +3,7 @@
 import datetime
 
 from django.db.models import F
+from django.db.models.functions import Greatest, Least
 
 from yoco.contracts.models import Contract
 from yoco.incidents.models import Run, StepHour
@@ -23,7 +24,13 @@ def steps_note(*, contract: Contract, run_id: str, advance: Advance) -> None:
         return
     hour = advance.until.astimezone(datetime.UTC).replace(minute=0, second=0, microsecond=0)
     known = StepHour.objects.filter(run__contract=contract, run__run_id=run_id, hour=hour)
-    added = known.update(steps=F("steps") + advance.steps, took_ms=F("took_ms") + took_ms, last_at=advance.until)
+    # The boots of a run have clocks of their own; one that lags must not turn the hour's span around.
+    added = known.update(
+        steps=F("steps") + advance.steps,
+        took_ms=F("took_ms") + took_ms,
+        first_at=Least(F("first_at"), advance.since),
+        last_at=Greatest(F("last_at"), advance.until),
+    )
     if added:
         return
     run = Run.objects.filter(contract=contract, run_id=run_id).first()
