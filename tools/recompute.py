@@ -325,12 +325,12 @@ def recompute(export: Json) -> tuple[Json, dict[str, Json]]:
     """The exported year's figures and each incident's place, under the names of the service's report and placings."""
     years = [read_year(row) for row in export["years"]]
     incidents = {row["facts"]["id"]: read_incident(row) for row in export["incidents"]}
-    year = next(row for row in years if row["id"] == export["year"])
+    year = exported_year(export)
     counts = dict.fromkeys(HEAVIEST_FIRST, 0)
     kinds = {kind: dict.fromkeys(("counted", "resolved", "listed"), 0) for kind in KINDS}
     placed: dict[str, Json] = {}
     terms = year["terms"] or {**DEFAULT_TERMS, "unaccounted": "not_resolved"}
-    ratio = {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
+    ratio = in_ratio(terms)
     for unit in group(incidents.values(), years):
         of = year_at(unit[0]["started_at"], years)
         places = place_unit(unit, of)
@@ -348,13 +348,9 @@ def recompute(export: Json) -> tuple[Json, dict[str, Json]]:
             kind["counted"] += outcome in ratio
             kind["resolved"] += outcome == "resolved"
             kind["listed"] += outcome not in ratio and outcome != "pending"
-    n, k = sum(counts[outcome] for outcome in ratio), counts["resolved"]
+    n, k, sums = figures(counts, terms, year)
     return {
-        "counted": n,
-        "resolved": k,
-        "verdict": verdict(n, k, counts["pending"], year),
-        **{name: counts[name] for name in LISTED},
-        "share_floor": share(n, k),
+        **sums,
         "failures_still_allowed": n * (terms["threshold_den"] - terms["threshold_num"]) // terms["threshold_den"]
         - (n - k),
         "threshold": {"num": terms["threshold_num"], "den": terms["threshold_den"]},
@@ -363,6 +359,22 @@ def recompute(export: Json) -> tuple[Json, dict[str, Json]]:
             name: {**kind, "share_floor": share(kind["counted"], kind["resolved"])} for name, kind in kinds.items()
         },
     }, placed
+
+
+def in_ratio(terms: Json) -> set[str]:
+    return {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
+
+
+def figures(counts: dict[str, int], terms: Json, year: Json) -> tuple[int, int, Json]:
+    """Counted, resolved, and the figures that follow from how many failures have each outcome."""
+    n, k = sum(counts[outcome] for outcome in in_ratio(terms)), counts["resolved"]
+    listed = {name: counts[name] for name in LISTED}
+    sums = {"counted": n, "resolved": k, "share_floor": share(n, k), **listed}
+    return n, k, {**sums, "verdict": verdict(n, k, counts["pending"], year)}
+
+
+def exported_year(export: Json) -> Json:
+    return next(read_year(row) for row in export["years"] if row["id"] == export["year"])
 
 
 def share(n: int, k: int) -> str | None:
@@ -386,10 +398,9 @@ def verdict(n: int, k: int, pending: int, year: Json) -> str:
     return "met" if best else "short"
 
 
-def differences(export: Json) -> Iterator[str]:
+def differences(export: Json, result: Json, placed: dict[str, Json]) -> Iterator[str]:
     """What the service claims of today's facts otherwise than this recomputation, and where its statement contradicts
     itself or, without a word that a restatement is due, the facts."""
-    result, placed = recompute(export)
     yield from figures_differ("", export["claimed"], result)
     for row in export["incidents"]:
         ours = placed[row["facts"]["id"]]
@@ -400,18 +411,18 @@ def differences(export: Json) -> Iterator[str]:
         if not export["statement"]["restatement_due"]:
             yield from statement_differs(export, result, placed)
         return
-    year = next(row for row in export["years"] if row["id"] == export["year"])
+    year = exported_year(export)
     if year["closed"] and year["terms"] and year["guaranteed_from"]:
         yield "statement: the year is closed and has none"
 
 
-def outdated(export: Json) -> Iterator[str]:
+def outdated(export: Json, result: Json, placed: dict[str, Json]) -> Iterator[str]:
     """What the frozen statement says otherwise than today's facts, where the service itself says that it is to be
     restated."""
     statement = export["statement"]
     if statement is not None and statement["restatement_due"] and not list(statement_faults(statement)):
         yield "the service says that facts arrived after the statement"
-        yield from statement_differs(export, *recompute(export))
+        yield from statement_differs(export, result, placed)
 
 
 def figures_differ(where: str, claimed: Json, result: Json) -> Iterator[str]:
@@ -444,22 +455,17 @@ def statement_faults(statement: Json) -> Iterator[str]:
     content = json.loads(text)
     report, terms, leads = content["report"], content["terms"], [row for row in content["incidents"] if row["lead"]]
     counts = {outcome: sum(row["outcome"] == outcome for row in leads) for outcome in HEAVIEST_FIRST}
-    n, k = counts["resolved"] + counts["not_resolved"], counts["resolved"]
-    n += counts["unaccounted"] if terms["unaccounted"] == "not_resolved" else 0
-    sums = {"counted": n, "resolved": k, **{name: counts[name] for name in LISTED}, "share_floor": share(n, k)}
-    for name, value in sums.items():
+    year = {"terms": terms, "guaranteed_from": report["year"]["guaranteed_from"], "partial": report["year"]["partial"]}
+    for name, value in figures(counts, terms, year)[2].items():
         if report[name] != value:
             yield f"statement: {name}: it says {report[name]}, its own incidents give {value}"
-    year = {"terms": terms, "guaranteed_from": report["year"]["guaranteed_from"], "partial": report["year"]["partial"]}
-    if report["verdict"] != (ours := verdict(n, k, counts["pending"], year)):
-        yield f"statement: verdict: it says {report['verdict']}, its own figures give {ours}"
 
 
 def statement_differs(export: Json, result: Json, placed: dict[str, Json]) -> Iterator[str]:
     """Where the frozen statement differs from today's facts: its figures, and each of its incidents."""
     content = json.loads(export["statement"]["canonical"])
     yield from figures_differ("statement: ", content["report"], result)
-    year = next(row for row in export["years"] if row["id"] == export["year"])
+    year = exported_year(export)
     for name, value in (year["terms"] or {}).items():
         if content["terms"].get(name) != value:
             yield f"statement: terms: {name} is {content['terms'].get(name)}, exported {value}"
@@ -481,8 +487,8 @@ def main(arguments: list[str]) -> int:
             export = json.load(file)
         if export["format"] != FORMAT:
             raise ValueError(f"format {export['format']} is not {FORMAT}")
-        result, _placed = recompute(export)
-        found, due = list(differences(export)), list(outdated(export))
+        result, placed = recompute(export)
+        found, due = list(differences(export, result, placed)), list(outdated(export, result, placed))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         print(f"{arguments[0]} cannot be used as an export: {error!r}", file=sys.stderr)
         return 2
