@@ -4,15 +4,11 @@ Only a hash of the link's token is stored; sending again makes a new token and e
 """
 
 import datetime
-import hashlib
-import secrets
 
-from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
 from django.db.models import QuerySet
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
@@ -20,6 +16,7 @@ from yoco.accounts.mail import language_of, mail_send
 from yoco.accounts.models import Invitation, Membership, Organisation, Role, User
 from yoco.accounts.services import member_add
 from yoco.core.audit import audit_record
+from yoco.core.links import absolute, link_token, token_digest
 from yoco.core.problem import DomainError
 
 LIFETIME = datetime.timedelta(days=7)
@@ -34,7 +31,7 @@ def invitations_open(*, email: str | None = None) -> QuerySet[Invitation]:
 
 def invitation_by_token(token: str) -> Invitation | None:
     """The open invitation that this link belongs to."""
-    return invitations_open().select_related("organisation", "invited_by").filter(digest=_digest(token)).first()
+    return invitations_open().select_related("organisation", "invited_by").filter(digest=token_digest(token)).first()
 
 
 @transaction.atomic
@@ -61,12 +58,12 @@ def invitation_create(*, organisation: Organisation, email: str, role: Role, act
             % {"count": OPEN_AT_ONCE},
             code="too_many_invitations",
         )
-    token = secrets.token_urlsafe(32)
+    token, digest = link_token()
     invitation = Invitation.objects.create(
         organisation=organisation,
         email=email,
         role=role,
-        digest=_digest(token),
+        digest=digest,
         invited_by=actor,
         created_at=now,
         expires_at=now + LIFETIME,
@@ -122,10 +119,6 @@ def may_invite_owner(*, organisation: Organisation, user: User) -> bool:
     return user.pk in owners or (user.is_account_manager and not owners)
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 def _record(invitation: Invitation, action: str, actor: User) -> None:
     audit_record(
         action=action,
@@ -139,7 +132,7 @@ def _record(invitation: Invitation, action: str, actor: User) -> None:
 def _message(invitation: Invitation, token: str) -> EmailMessage:
     language = language_of(invitation.email) or translation.get_language()
     with translation.override(language):
-        link = settings.SITE_URL.rstrip("/") + reverse("portal:invitation", args=[token])
+        link = absolute("portal:invitation", token)
         context = {"invitation": invitation, "link": link}
         subject = _("%(person)s invites you to %(organisation)s on YOCO") % {
             "person": invitation.invited_by,

@@ -8,7 +8,7 @@ from allauth.mfa.utils import is_mfa_enabled
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
 from yoco.accounts.sessions import sessions_forget_dead
-from yoco.core.problem import problem_content
+from yoco.core.problem import problem_json
 
 View = Callable[[HttpRequest], HttpResponse]
 
@@ -71,9 +71,7 @@ class SecondFactorMiddleware:
         ):
             return self.get_response(request)
         if request.path.startswith("/api/"):
-            status = HTTPStatus.FORBIDDEN
             detail = "Account managers set up a second factor before they work: see /accounts/2fa/."
-            body = problem_content(status, detail, code="second_factor_required")
-            return JsonResponse(body, status=status, content_type="application/problem+json")
+            return problem_json(HTTPStatus.FORBIDDEN, detail, code="second_factor_required")
         messages.warning(request, _("Set up a second factor first; the desk opens as soon as one is in place."))
         return redirect("mfa_index")

@@ -3,16 +3,15 @@
 import logging
 import sys
 from http import HTTPStatus
-from typing import Any
 
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
 from yoco.core.ids import uuid7
-from yoco.core.problem import problem_content
+from yoco.core.problem import problem_json
 
 log = logging.getLogger(__name__)
 NOTHING_HERE = "There is no such address. The reference of the API is /api/v1/docs."
@@ -22,28 +21,28 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400: a host that is not served, a malformed header."""
     if not _is_api(request):
         return defaults.bad_request(request, exception)
-    return _problem(HTTPStatus.BAD_REQUEST, "The request is malformed.", code="bad_request")
+    return problem_json(HTTPStatus.BAD_REQUEST, "The request is malformed.", code="bad_request")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403 outside of a view."""
     if not _is_api(request):
         return defaults.permission_denied(request, exception)
-    return _problem(HTTPStatus.FORBIDDEN, "You do not have permission to do this.", code="permission_denied")
+    return problem_json(HTTPStatus.FORBIDDEN, "You do not have permission to do this.", code="permission_denied")
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404: an address that no view serves."""
     if not _is_api(request):
         return defaults.page_not_found(request, exception)
-    return _problem(HTTPStatus.NOT_FOUND, NOTHING_HERE, code="not_found")
+    return problem_json(HTTPStatus.NOT_FOUND, NOTHING_HERE, code="not_found")
 
 
 def too_many_requests(request: HttpRequest) -> HttpResponse:
     """429: beyond a limit on sign-in, on account pages or on invitations. The API's own limit answers by itself."""
     if _is_api(request):
         detail = "Too many requests. Send them again later; nothing was changed."
-        answer: HttpResponse = _problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled")
+        answer: HttpResponse = problem_json(HTTPStatus.TOO_MANY_REQUESTS, detail, code="throttled")
     else:
         answer = render(request, "429.html", status=HTTPStatus.TOO_MANY_REQUESTS)
     answer["Retry-After"] = "300"
@@ -56,10 +55,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return defaults.server_error(request)
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
         detail = "The database does not answer. Send the request again later; nothing is stored twice."
-        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
+        return problem_json(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
     request_id = str(uuid7())
     log.error("Request %s failed: %s %s", request_id, request.method, escape_uri_path(request.path), exc_info=True)
-    return _problem(
+    return problem_json(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Something failed on our side; the fault is written down under this request's number. "
         "Send the request again later: whatever was stored is not stored twice.",
@@ -71,10 +70,3 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def _is_api(request: HttpRequest) -> bool:
     return request.path.startswith("/api/")
-
-
-def _problem(
-    status: HTTPStatus, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any
-) -> JsonResponse:
-    body = problem_content(status, detail, code=code, **extra)
-    return JsonResponse(body, status=status, headers=headers, content_type="application/problem+json")

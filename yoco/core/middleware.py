@@ -5,9 +5,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 
-from yoco.core.problem import problem_content
+from yoco.core.problem import problem_json
 
 View = Callable[[HttpRequest], HttpResponse]
 
@@ -86,7 +86,7 @@ class ApiOverHttpsMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if settings.HTTPS and request.path.startswith("/api/") and not request.is_secure():
             detail = "The API is served over HTTPS only. The key of this request was readable on its way: revoke it."
-            return _problem(HTTPStatus.FORBIDDEN, detail, code="https_required")
+            return problem_json(HTTPStatus.FORBIDDEN, detail, code="https_required")
         return self.get_response(request)
 
 
@@ -105,7 +105,7 @@ class BodyLimitMiddleware:
             return self.get_response(request)
         detail = f"A request may have {settings.MAX_BODY // 1024 // 1024} MiB."
         if request.path.startswith("/api/"):
-            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
+            return problem_json(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, code="too_large")
         return HttpResponse(detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, content_type="text/plain")
 
 
@@ -125,8 +125,3 @@ class HeadersMiddleware:
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         response.headers.setdefault("Cache-Control", "no-store, private")
         return response
-
-
-def _problem(status: HTTPStatus, detail: str, *, code: str) -> JsonResponse:
-    content = problem_content(status, detail, code=code)
-    return JsonResponse(content, status=status, content_type="application/problem+json")

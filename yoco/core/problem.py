@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -36,6 +36,14 @@ def problem(status: int, detail: str, *, code: str, headers: dict[str, str] | No
     """A problem+json response of a view; the members as `problem_content`."""
     body = problem_content(status, detail, code=code, **extra)
     return Response(body, status=status, headers=headers, content_type="application/problem+json")
+
+
+def problem_json(
+    status: int, detail: str, *, code: str, headers: dict[str, str] | None = None, **extra: Any
+) -> JsonResponse:
+    """The same outside of DRF's views."""
+    content = problem_content(status, detail, code=code, **extra)
+    return JsonResponse(content, status=status, headers=headers, content_type="application/problem+json")
 
 
 def problem_response(exc: Exception, context: dict[str, Any]) -> Response | None:

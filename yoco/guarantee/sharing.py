@@ -4,8 +4,6 @@ Only a hash of the link's token is stored. A link ends on its day, which is at m
 """
 
 import datetime
-import hashlib
-import secrets
 
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -15,6 +13,7 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import User
 from yoco.contracts.locks import contracts_lock
 from yoco.core.audit import audit_record
+from yoco.core.links import link_token, token_digest
 from yoco.core.problem import DomainError
 from yoco.guarantee.models import Statement, StatementShare
 
@@ -30,7 +29,7 @@ def shares_of(*, statement: Statement) -> QuerySet[StatementShare]:
 def share_by_token(token: str) -> StatementShare | None:
     """The link that this token opens now, with its statement."""
     rows = StatementShare.objects.select_related("statement__year__contract__organisation", "statement__terms")
-    return rows.filter(digest=_digest(token), revoked_at=None, expires_at__gt=timezone.now()).first()
+    return rows.filter(digest=token_digest(token), revoked_at=None, expires_at__gt=timezone.now()).first()
 
 
 @transaction.atomic
@@ -49,10 +48,10 @@ def statement_share(*, statement: Statement, days: int, actor: User) -> tuple[St
             _("%(count)d links to this statement are open already. Revoke one first.") % {"count": OPEN_AT_ONCE},
             code="too_many_shares",
         )
-    token = secrets.token_urlsafe(32)
+    token, digest = link_token()
     share = StatementShare.objects.create(
         statement=statement,
-        digest=_digest(token),
+        digest=digest,
         created_by=actor,
         created_at=now,
         expires_at=now + datetime.timedelta(days=days),
@@ -73,10 +72,6 @@ def share_revoke(*, share: StatementShare, actor: User) -> None:
 def share_opened(*, share: StatementShare) -> None:
     """Counts that somebody opened it, so that whoever made the link sees whether it is used."""
     StatementShare.objects.filter(pk=share.pk).update(opened=F("opened") + 1, last_opened_at=timezone.now())
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _record(action: str, share: StatementShare, actor: User) -> None:

@@ -10,12 +10,12 @@ from django.utils.translation import gettext as _
 from yoco.accounts.models import Membership
 from yoco.contracts.models import ContractYear
 from yoco.core.clock import local_midnight
+from yoco.core.links import absolute
 from yoco.guarantee.labels import verdict_words
 from yoco.guarantee.report import YearReport
 from yoco.guarantee.selectors import years_report
 from yoco.incidents.models import Decision, Dispute, Incident, Origin
 from yoco.notify.models import Digest, MailDelivery, MailPreference
-from yoco.notify.notices import absolute
 
 HOUR = 7  # of the reader's day
 

@@ -15,11 +15,12 @@ from django.template.loader import render_to_string
 from django.utils import timezone, translation
 
 from yoco.core.clock import local_midnight
+from yoco.core.links import absolute
 from yoco.notify.attempts import SECOND, jittered
 from yoco.notify.digests import digest_subject, period_before, standings_of
 from yoco.notify.kinds import TOPIC_OF, TOPICS
 from yoco.notify.models import DeliveryState, MailDelivery
-from yoco.notify.notices import absolute, notice_of
+from yoco.notify.notices import notice_of
 from yoco.notify.preferences import DIGEST, stop_token
 
 log = logging.getLogger(__name__)

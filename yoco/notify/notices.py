@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from django.conf import settings
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from yoco.core.links import absolute
 from yoco.core.models import OutboxEvent
 from yoco.guarantee.labels import verdict_words
 from yoco.incidents.models import Dispute, Incident
@@ -20,12 +19,6 @@ class Notice:
     sentences: list[str] = field(default_factory=list)
     link: str = ""
     quote: str = ""  # what a person wrote
-
-
-def absolute(name: str, *arguments: object) -> str:
-    """The full address of a page of the service."""
-    site: str = settings.SITE_URL
-    return site.rstrip("/") + reverse(name, args=arguments)
 
 
 def notice_of(event: OutboxEvent) -> Notice | None:

@@ -5,18 +5,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from yoco.accounts.models import Role
+from yoco.core.links import absolute
 from yoco.core.problem import DomainError
 from yoco.guarantee.models import Statement
 from yoco.guarantee.sharing import share_by_token, share_opened, share_revoke, statement_share
@@ -58,7 +57,7 @@ def share(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revi
         "year": statement.year,
         "statement": statement,
         "share": made,
-        "link": settings.SITE_URL.rstrip("/") + reverse("portal:shared", args=[token]),
+        "link": absolute("portal:shared", token),
     }
     return render(request, "portal/share_created.html", context, status=201)
 
