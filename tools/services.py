@@ -11,6 +11,7 @@ restart servers.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import os
 import pwd
@@ -129,10 +130,19 @@ class Server:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the server and the children in its process group with SIGKILL, as a failing machine would."""
+        """Kill the server and its children with SIGKILL, as a failing machine would.
+
+        PostgreSQL's backends have sessions of their own and would see only later that their parent is gone: one could
+        still commit.
+        """
         if self.process is None or self.process.poll() is not None:
             return
-        os.killpg(self.process.pid, signal.SIGKILL)
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.killpg(pid, signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
         self.process.wait()
 
     def restart(self) -> None:
