@@ -25,7 +25,7 @@ from yoco.portal.access import reader, year_in_url
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import is_member
-from yoco.portal.words import threshold_words
+from yoco.portal.words import share_words, threshold_words
 
 # Of one person in one process: a document takes a processor for seconds.
 PDF_RATE = Rate(per_second=0.5, burst=10)
@@ -90,6 +90,8 @@ def context_of(statement: Statement) -> dict[str, Any]:
         "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
         % {"k": report.resolved, "n": report.counted, "mark": mark},
         "mark_words": mark,
+        "required": share_words(report.threshold["num"], report.threshold["den"]),
+        "credit_share": share_words(statement.terms.credit_rate_num, statement.terms.credit_rate_den),
         "annex": annex_of(json.loads(statement.canonical)),
         "before": before,
         "changes": changes_between(report_of(before), report) if before else [],
