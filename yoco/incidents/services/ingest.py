@@ -18,7 +18,7 @@ from yoco.contracts.models import Contract
 from yoco.core.bulk import rows_write
 from yoco.core.compiled import compiled
 from yoco.incidents.models import Incident, IncidentState, Origin, RawReport, ReportSource, Run
-from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
+from yoco.incidents.payload import Invalid, Report, Unreadable, report_take
 from yoco.incidents.projection import UNKNOWN, detection_of, project, report_order
 from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
@@ -105,10 +105,7 @@ def _drafts(
         try:
             if isinstance(value, Unreadable):
                 raise Invalid(value.reason, value.path)
-            report = report_read(value, received_at=received_at, witnessed=witnessed)
-            body = canonical_json(value)
-            if len(body) > MAX_REPORT_BYTES:
-                raise Invalid(f"A report may have {MAX_REPORT_BYTES // 1024} KiB.")
+            report, body = report_take(value, received_at=received_at, witnessed=witnessed)
         except Invalid as refusal:
             named = value.get("id") if isinstance(value, dict) else None
             results[index] = ReportResult(

@@ -69,6 +69,7 @@ class BootNews:
     run_id: str
     seq: int
     seen_at: datetime.datetime
+    heard_at: datetime.datetime | None = None
     step: int | None = None
     ended_at: datetime.datetime | None = None
     went_on: bool = False
@@ -101,6 +102,7 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
             )
         boots.append(boot)
         boot.last_seq = max(boot.last_seq, item.seq)
+        boot.heard_at = max((at for at in (boot.heard_at, item.heard_at) if at is not None), default=None)
         if boot.run_id != item.run_id:
             continue
         if item.step is not None and (boot.step_at is None or boot.step_at <= item.seen_at):
@@ -116,7 +118,7 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
     rows_write(
         boots,
         unique=("contract", "agent_id", "boot_id"),
-        update=("run_id", "last_seq", "last_step", "step_at", "step_since", "last_seen_at", "run_ended_at"),
+        update=("run_id", "last_seq", "last_step", "step_at", "step_since", "last_seen_at", "heard_at", "run_ended_at"),
     )
     return boots
 
