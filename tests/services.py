@@ -120,7 +120,7 @@ def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
 
 def celery_beat(directory: Path, environment: dict[str, str]) -> Server:
     """The Celery beat, not started yet."""
-    arguments = ["beat", "--loglevel=INFO", "--scheduler=celery.beat:Scheduler"]
+    arguments = ["beat", "--loglevel=INFO", "--scheduler=yoco.beat:StampedScheduler"]
     return _celery(BEAT_READY, arguments, directory, environment)
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -14,6 +13,7 @@ import pytest
 
 from tests.ops.service import Agent, column, manage, year_made
 from tests.services import ROOT, make_roles, service_environment, web_server
+from tests.test_deployment import COMPOSE, interpolate
 from tools.services import HOST, Postgres, unprivileged_user
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -65,15 +65,18 @@ class Archive:
 
 
 @pytest.fixture
-def archive(server_directory: Path, own_postgres: Postgres) -> Iterator[Archive]:
-    """The test's cluster, archiving."""
+def archive(server_directory: Path, own_postgres: Postgres) -> Archive:
+    """The test's cluster, with the options that docker-compose.yml gives to PostgreSQL: it archives."""
     archive = Archive(server_directory, own_postgres)
     with psycopg.connect(superuser(own_postgres), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET archive_mode = 'on'")
-        command = f"BACKUPS={archive.folder} {archive.script} archive %p %f"
-        connection.execute(f"ALTER SYSTEM SET archive_command = '{command}'".encode())
+        for option in COMPOSE["services"]["postgres"]["command"][1:]:
+            name, _, value = interpolate(option.removeprefix("-c"), {}).partition("=")
+            here = value.replace("/usr/local/bin/backup.sh", str(archive.script)).replace(
+                "/backups", str(archive.folder)
+            )
+            connection.execute(f"ALTER SYSTEM SET {name} = '{here}'".encode())
     own_postgres.restart()
-    yield archive
+    return archive
 
 
 def superuser(server: Postgres) -> str:
