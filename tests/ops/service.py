@@ -37,9 +37,9 @@ def python(environment: Mapping[str, str], *arguments: str, root: Path = ROOT) -
     return done.stdout
 
 
-def year_made(environment: Mapping[str, str]) -> str:
+def year_made(environment: Mapping[str, str], root: Path = ROOT) -> str:
     """A contract year with its reports, statement, credit and payment, made as the serving role; an ingest key."""
-    return python(environment, "-m", "tests.security.year_as_app").split()[-2]
+    return python(environment, "-m", "tests.security.year_as_app", root=root).split()[-2]
 
 
 @dataclass
