@@ -166,6 +166,8 @@ TICK_SECONDS = env.float("TICK_SECONDS", default=60.0)
 CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "yoco.notify.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 2 * TICK_SECONDS}}
 }
+# The file whose age tells a health check whether the beat still sends (yoco.beat).
+BEAT_STAMP = env.str("BEAT_STAMP", default="")
 OUTBOX_TASK = "yoco.notify.tasks.event_announce"
 
 AUTH_USER_MODEL = "accounts.User"
