@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "yoco.guarantee",
     "yoco.credits",
     "yoco.notify",
+    "yoco.records",
     "yoco.api",
     "yoco.portal",
     "yoco.desk",
