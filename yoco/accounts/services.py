@@ -143,7 +143,9 @@ def reader_update(*, user: User, **fields: str) -> None:
     if unknown:
         raise TypeError(f"Not a setting of a reader: {', '.join(sorted(unknown))}.")
     User.objects.filter(pk=user.pk).update(**fields)
-    audit_record(action="reader.updated", actor=user, subject=user, data=dict(fields))
+    # The name stands with the person alone, where it can be erased; nothing can be erased from the audit log.
+    data = {field: value for field, value in fields.items() if field != "name"}
+    audit_record(action="reader.updated", actor=user, subject=user, data={"changed": sorted(fields), **data})
 
 
 @transaction.atomic
