@@ -164,6 +164,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:fleet_file": (lambda scene: [*organisation(scene), "contracts", "csv"], OWN),
     "portal:fleet_all": (nothing, DESK),
     "portal:fleet_all_file": (lambda scene: ["contracts", "parquet"], DESK),
+    "portal:audit": (organisation, MANAGED),
+    "portal:audit_csv": (organisation, MANAGED),
+    "portal:audit_all": (nothing, DESK),
+    "portal:audit_all_csv": (nothing, DESK),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:webhooks": (organisation, MANAGED),
     "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
