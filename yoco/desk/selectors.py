@@ -4,13 +4,13 @@ import datetime
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 from django.utils.translation import ngettext
 
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
-from yoco.guarantee.models import Outcome, Placement
+from yoco.guarantee.models import Outcome, Placement, Statement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
 from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
@@ -32,6 +32,16 @@ def years_closing() -> QuerySet[ContractYear]:
         ContractYear.objects.filter(state=YearState.CLOSING)
         .select_related("contract__organisation")
         .order_by("ends_at", "id")
+    )
+
+
+def years_stated(*, contract: Contract) -> QuerySet[ContractYear]:
+    """A contract's years, the latest first, each with the `revision` and `verdict` of its latest statement, if any."""
+    latest = Statement.objects.filter(year=OuterRef("pk")).order_by("-revision")
+    return (
+        ContractYear.objects.filter(contract=contract)
+        .annotate(revision=Subquery(latest.values("revision")[:1]), verdict=Subquery(latest.values("verdict")[:1]))
+        .order_by("-number")
     )
 
 

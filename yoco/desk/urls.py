@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from yoco.desk.views import contracts, credits, imports, orders, portfolio, regrouping, reviews
+from yoco.desk.views import contracts, credits, imports, orders, portfolio, regrouping, restating, reviews
 
 app_name = "desk"
 
@@ -14,6 +14,8 @@ urlpatterns = [
     path("contracts/<uuid:contract_id>/guarantee/", contracts.guarantee_new, name="guarantee_new"),
     path("contracts/<uuid:contract_id>/end/", contracts.contract_end, name="contract_end"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/fees/", contracts.year_fees, name="year_fees"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/restate/", restating.restate, name="restate"),
+    path("proposals/<uuid:proposal_id>/", restating.proposal, name="proposal"),
     path("contracts/<uuid:contract_id>/import/", imports.upload, name="import"),
     path("imports/<uuid:file_id>/", imports.import_file, name="import_file"),
     path("imports/<uuid:file_id>/rejects.csv", imports.import_rejects, name="import_rejects"),

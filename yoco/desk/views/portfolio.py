@@ -7,7 +7,6 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from yoco.contracts.models import ContractYear
 from yoco.contracts.words import terms_versions
 from yoco.credits.models import CreditState
 from yoco.credits.selectors import credits_of_contract, local_date
@@ -21,8 +20,10 @@ from yoco.desk.selectors import (
     standings,
     unaccounted_running,
     years_closing,
+    years_stated,
 )
 from yoco.desk.views.contracts import contract_in_url
+from yoco.incidents.models import Decision
 
 
 @require_GET
@@ -58,7 +59,8 @@ def contract_detail(request: HttpRequest, contract_id: uuid.UUID) -> HttpRespons
     context = {
         "contract": contract,
         "over": contract.ends_on <= today,
-        "years": ContractYear.objects.filter(contract=contract).order_by("-number"),
+        "proposals": contract.proposals.filter(state=Decision.PENDING).select_related("proposed_by"),
+        "years": years_stated(contract=contract),
         "versions": terms_versions(list(contract.terms.all()), today=today),
         "orders": contract.orders.all(),
         "credits": credits_of_contract(contract=contract),
