@@ -115,6 +115,7 @@ def test_a_version_of_the_terms_is_entered_previewed_as_a_diff_and_put_into_forc
     desk.force_login(scene.world.owner)
     page = desk.get(reverse("portal:terms", args=[scene.contract.pk])).content.decode()
     assert "In force: version 1" in page
+    assert "Compare two versions" in page
     assert "To come" in page
     assert "<ins>95/100</ins>" in page
 

@@ -217,6 +217,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:ledger": (contract, OWN),
     "portal:terms": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
+    "desk:queue": (lambda scene: ["disputes"], DESK),
     "desk:contract": (contract, DESK),
     "desk:contract_new": (nothing, MONEY),
     "desk:terms_new": (contract, MONEY),

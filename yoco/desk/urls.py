@@ -8,6 +8,7 @@ app_name = "desk"
 
 urlpatterns = [
     path("", portfolio.portfolio, name="portfolio"),
+    path("queues/<slug:name>/", portfolio.queue, name="queue"),
     path("contracts/<uuid:contract_id>/", portfolio.contract_detail, name="contract"),
     path("contracts/new/", contracts.contract_new, name="contract_new"),
     path("contracts/<uuid:contract_id>/terms/new/", contracts.terms_new, name="terms_new"),

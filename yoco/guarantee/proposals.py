@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 
 from yoco.accounts.models import User
 from yoco.contracts.locks import contracts_lock
-from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
-from yoco.contracts.services import TERMS_FIELDS, terms_create_version
+from yoco.contracts.models import Contract, ContractYear
+from yoco.contracts.services import terms_create_version
 from yoco.core.audit import audit_record
 from yoco.core.problem import DomainError
 from yoco.guarantee.models import Proposal, ProposalKind
@@ -95,12 +95,9 @@ def _restatement_run(proposal: Proposal) -> Restatement:
 
 def _terms_run(proposal: Proposal) -> Contract:
     _require_unchanged(proposal)
-    day, told = datetime.date.fromisoformat(proposal.said["effective_on"]), proposal.said["fields"]
-    fields = {
-        name: GuaranteeTerms._meta.get_field(name).to_python(told[name])  # JSON has no dates
-        for name in TERMS_FIELDS
-        if name in told
-    }
+    day, fields = datetime.date.fromisoformat(proposal.said["effective_on"]), dict(proposal.said["fields"])
+    if fields.get("credit_expires_on"):  # the only field that JSON cannot say as it is
+        fields["credit_expires_on"] = datetime.date.fromisoformat(fields["credit_expires_on"])
     terms_create_version(contract=proposal.contract, effective_on=day, actor=proposal.proposed_by, **fields)
     return proposal.contract
 
