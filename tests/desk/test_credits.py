@@ -203,7 +203,7 @@ def test_the_portfolio_lists_what_waits_and_ranks_by_risk(client: Client, scene:
 def test_the_contract_page_has_terms_years_orders_and_credits(client: Client, scene: Scene) -> None:
     client.force_login(scene.world.account_manager)
     page = text_of(client, reverse("desk:contract", args=[scene.contract.pk]))
-    assert "Year 1 1 Sept 2026 31 Aug 2027 Closed Revision 1 Short Restate , Year 1 Record" in page
+    assert "Year 1 1 Sept 2026 – 31 Aug 2027 Closed Revision 1 Short Restate , Year 1 Record" in page  # noqa: RUF001
     assert "R-2027 Renewal 2 Nov 2027 US$4,800,000.00" in page
     assert "Version 1 In force from 1 Sept 2026 Threshold 90/100 · Credit 25/100" in page
 

@@ -8,7 +8,8 @@ import time_machine
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from tests.portal.scene import NOW, Scene, build_scene
+from tests.desk.test_restating import exclude_until_met
+from tests.portal.scene import NOW, Scene, build_scene, issue_and_approve
 from tests.portal.test_access import PAGES as ARGUMENTS
 from tests.portal.test_in_browser import WIDTHS, check, give_password, sign_in, sign_out
 from yoco.guarantee.models import Proposal
@@ -60,6 +61,8 @@ PAGES = [
     "desk:revert",
     "desk:dispute",
     "desk:exclusion_withdraw",
+    "desk:restate",
+    "desk:queue",
 ]
 
 
@@ -127,6 +130,14 @@ def test_every_page_of_the_desk_is_accessible(page: Page, scene: Scene, language
         page.goto(reverse(name, args=arguments(scene)))
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         check(page)
+    # A preview with moves, an effect on the credit and postings.
+    issue_and_approve(scene)
+    exclude_until_met(scene)
+    page.goto(reverse("desk:restate", args=[scene.contract.pk, scene.closed_year.pk]))
+    page.get_by_label(WORDS[language]["reason"], exact=True).fill("So it was.")
+    page.get_by_role("button", name=WORDS[language]["show"]).click()
+    expect(page.get_by_text("R-2027")).to_be_visible()
+    check(page)
 
 
 def test_a_keyboard_alone_proposes_the_end_of_a_contract(page: Page, scene: Scene) -> None:

@@ -103,6 +103,9 @@ def test_a_year_is_restated_as_it_was_shown_and_says_what_happened(desk: Client,
     assert "Revision 2 is written: 16 of 21 resolved without loss." in page
     assert "What changed since revision 1 Logs of March arrived." in page
     assert "Incidents that moved" in page
+    year = text_of(desk, reverse("portal:year", args=[scene.contract.pk, scene.closed_year.pk]))
+    assert "Logs of March arrived. What changed" in year
+    assert "Revision 1 Short 16 / 20" in year
     assert AuditEntry.objects.get(action="year.restated").actor_id == scene.world.account_manager.pk
     assert not RestatementDue.objects.exists()
     status, page, shown = preview(desk, scene)
