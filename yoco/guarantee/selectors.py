@@ -97,7 +97,7 @@ def day_counts(*, year: ContractYear, before: datetime.datetime | None = None) -
     zone = year.contract.time_zone
     day = local_day("started_at", time_zone=zone, start=year.starts_at, end=year.ends_at)
     rows = placed.values_list("outcome").annotate(day=day, n=Count("pk")).order_by().values_list("day", "outcome", "n")
-    return [DayCount(*row) for row in rows]
+    return sorted((DayCount(*row) for row in rows), key=lambda row: (row.day, row.outcome))
 
 
 def statement_ref(statement: Statement) -> StatementRef:
