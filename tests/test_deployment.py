@@ -6,67 +6,23 @@ only the addresses of PostgreSQL, Redis and the web port differ.
 
 import ast
 import importlib.metadata
-import os
 import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 from django.core.management import get_commands
 from packaging.requirements import Requirement
 
-from tests.services import BEAT_READY, ROOT, WORKER_READY, make_roles
-from tools.services import HOST, Server, free_port
+from tools.compose import COMPOSE, ONCE, ROOT, compose_environment, make_roles, native_server
+from tools.services import HOST, Server
 
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-PASSWORDS = {f"{whose}_PASSWORD": "p" * 64 for whose in ("POSTGRES", "OWNER", "APP")}
-DOT_ENV = {"SECRET_KEY": "0123456789abcdef" * 4, "KEY_PEPPERS": "1=" + "k" * 64} | PASSWORDS
-ONCE = ["migrate", "grants"]  # as the owner of the tables
 OURS = [*ONCE, "web", "worker", "beat"]
 BIN = Path(sys.executable).parent
-
-
-def interpolate(text: str, variables: dict[str, str]) -> str:
-    """Replace ${NAME:-default} and ${NAME:?message} as Compose does."""
-
-    def value(match: re.Match[str]) -> str:
-        name, operator, operand = match["name"], match["operator"], match["operand"]
-        if variables.get(name):
-            return variables[name]
-        assert operator == ":-", f"{name} must be set: {operand}"
-        return operand
-
-    return re.sub(r"(?<!\$)\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<operand>[^}]*)\}", value, text)
-
-
-def compose_environment(service: str, **dot_env: str) -> dict[str, str]:
-    given = COMPOSE["services"][service]["environment"]
-    return {name: interpolate(str(value), DOT_ENV | dot_env) for name, value in given.items()}
-
-
-def native_server(service: str, directory: Path, database_url: str, redis_url: str) -> Server:
-    """The compose service as a process of this machine, not started yet."""
-    environment = compose_environment(service)
-    role = "yoco_owner" if service in ONCE else "yoco_app"
-    assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
-    assert environment["REDIS_URL"] == "redis://redis:6379/0"
-    environment |= {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": redis_url,
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    port = free_port() if service == "web" else None
-    ready_text = {"worker": WORKER_READY, "beat": BEAT_READY}.get(service, "")
-    command = [part.replace("0.0.0.0:8000", f"{HOST}:{port}") for part in COMPOSE["services"][service]["command"]]
-    command = [str(ROOT / part) if part == "manage.py" else part for part in command]
-    return Server(service, command, directory=directory, port=port, ready_text=ready_text, environment=environment)
 
 
 def test_every_setting_reaches_the_containers():
@@ -131,7 +87,11 @@ def test_the_commands_run_here_with_the_same_environment(server_directory, own_p
     owner, app = make_roles(own_postgres)
 
     def server(name: str) -> Server:
-        return native_server(name, server_directory, owner if name in ONCE else app, redis_url)
+        url, role = (owner, "yoco_owner") if name in ONCE else (app, "yoco_app")
+        environment = compose_environment(name)
+        assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
+        assert environment["REDIS_URL"] == "redis://redis:6379/0"
+        return native_server(name, server_directory, database_url=url, redis_url=redis_url)
 
     for once in map(server, ONCE):
         done = subprocess.run(once.command, env=once.environment, capture_output=True, text=True, timeout=60)
