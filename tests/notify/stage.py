@@ -226,8 +226,9 @@ def credit_issue(stage: Stage, victim: str, number: int) -> None:
 
 def webhooks(stage: Stage, victim: str, number: int) -> None:
     boris, seen = stage.person("boris@yoco.example"), len(stage.receiver.requests)
-    press(boris, credit_path(stage, number) + "approve/")
-    stage.killed(victim, lambda: len(stage.receiver.requests) > seen and stage.receiver.busy, "a webhook")
+    path = credit_path(stage, number) + "approve/"
+    with meanwhile(lambda: press(boris, path)):
+        stage.killed(victim, lambda: len(stage.receiver.requests) > seen and stage.receiver.busy, "a webhook")
 
 
 def digest(stage: Stage, victim: str, number: int) -> None:
