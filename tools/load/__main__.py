@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import threading
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ERRORS_ALLOWED = 0.001
+REQUEST_COLUMNS = {
+    "requests": "requests", "errors": "errors", "requests_in_faults": "in faults", "errors_in_faults": "errors",
+    "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "longest_ms": "longest",
+}  # fmt: skip
+MEMORY_COLUMNS = {
+    "first_mib": "first", "middle_mib": "middle", "last_mib": "last", "highest_mib": "highest",
+    "slope_mib_per_hour": "per hour", "processes": "pids",
+}  # fmt: skip
 SETTLED_S = 300.0  # after the traffic: until every credit is applied and every message delivered
 
 
@@ -168,35 +177,27 @@ def judged(measured: dict[str, Any]) -> list[str]:
     return problems
 
 
-def tables_print(measured: dict[str, Any]) -> None:
-    columns = (
-        "requests",
-        "errors",
-        "requests_in_faults",
-        "errors_in_faults",
-        "p50_ms",
-        "p95_ms",
-        "p99_ms",
-        "longest_ms",
-    )
-    heads = ("requests", "errors", "in faults", "errors", "p50 ms", "p95 ms", "p99 ms", "longest")
-    print(f"{'kind':22}" + "".join(f"{head:>10}" for head in heads))
-    for kind, row in measured["requests"].items():
-        print(f"{kind:22}" + "".join(f"{row[name]!s:>10}" for name in columns))
-    print(f"\n{measured['per_second']} requests a second from {len(measured['agents'])} agents and people")
-    for fault in measured["faults"]:
+def table_print(title: str, columns: dict[str, str], rows: dict[str, dict[str, Any]]) -> None:
+    print(f"\n{title:22}" + "".join(f"{head:>11}" for head in columns.values()))
+    for name, row in rows.items():
+        print(f"{name:22}" + "".join(f"{row[column]!s:>11}" for column in columns))
+
+
+def result_print(result: dict[str, Any]) -> None:
+    table_print("kind of request", REQUEST_COLUMNS, result["requests"])
+    print(f"{result['per_second']} requests a second; milliseconds are of requests outside the faults")
+    for fault in result["faults"]:
         print(f"{fault['server']} was killed and away for {fault['down_s']} s")
-    print(
-        f"\n{'memory, MiB':22}" + "".join(f"{head:>10}" for head in ("first", "middle", "last", "highest", "per hour"))
-    )
-    for name, row in measured["memory"].items():
-        print(f"{name:22}" + "".join(f"{row[f'{key}']:>10}" for key in (
-            "first_mib", "middle_mib", "last_mib", "highest_mib", "slope_mib_per_hour"
-        )))  # fmt: skip
+    table_print("memory, MiB", MEMORY_COLUMNS, result["memory"])
+    print("\ncounted:", *(f"{key} {n}" for part in result["counted"].values() for key, n in part.items()), sep="\n  ")
+    print("\nerrors met:", *(result["errors"] or ["none"]), sep="\n  ")
+    print("", *(f"FAILED: {problem}" for problem in result["problems"]), sep="\n")
+    if not result["problems"]:
+        print("nothing lost, nothing double")
 
 
 def run(options: argparse.Namespace) -> int:
-    began = time.time()
+    began, load_average = time.time(), os.getloadavg()
     dot_env = {
         "WEBHOOK_ALLOW_HTTP": "true",
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
@@ -223,22 +224,21 @@ def run(options: argparse.Namespace) -> int:
             }
             problems += [f"{s.name} is gone: {s.last_words()}" for s in stack.servers if not s.running()]
         problems += judged(measured)
-        if problems:
-            print(*(f"{server.name}: {server.last_words()}" for server in stack.servers), sep="\n")
-    tables_print(measured)
-    print("\ncounted:", *(f"{key} {value}" for part in counted.values() for key, value in part.items()), sep="\n  ")
-    print("\nerrors met:", *(measured["errors"] or ["none"]), sep="\n  ")
-    print("\n" + ("\n".join(f"FAILED: {problem}" for problem in problems) or "nothing lost, nothing double"))
+        logs = options.out.with_suffix("")
+        logs.mkdir(parents=True, exist_ok=True)
+        for server in stack.servers:
+            shutil.copyfile(server.log, logs / server.log.name)
     result = {key: value for key, value in measured.items() if key != "agents"} | {
         "seconds": options.seconds,
         "agents": options.agents,
         "readers": options.readers,
         "cores": os.cpu_count(),
+        "load_average": {"at_start": load_average, "at_end": os.getloadavg()},
         "machine": platform.platform(),
         "counted": counted,
         "problems": problems,
     }
-    options.out.parent.mkdir(exist_ok=True)
+    result_print(result)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     return 1 if problems else 0
 
