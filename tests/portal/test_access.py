@@ -1,5 +1,6 @@
 """Who may open what: every URL name is classified here, and the test fails for a name that is not."""
 
+import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from tests.portal.scene import Scene
 from yoco.accounts.invitations import invitation_create
 from yoco.accounts.models import Invitation, Membership, Role
-from yoco.guarantee.models import ImportFile, Statement, StatementShare
+from yoco.guarantee.models import ImportFile, Proposal, Statement, StatementShare
+from yoco.guarantee.proposals import agreement_sha256, terms_propose
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.sharing import statement_share
 from yoco.guarantee.uploads import import_file_keep
@@ -88,6 +90,17 @@ def some_exclusion(scene: Scene) -> Exclusion:
 def some_regrouping(scene: Scene) -> RegroupingProposal:
     return RegroupingProposal.objects.first() or regrouping_propose(
         action="split", incidents=[scene.rolled_back], reason="Another feed.", actor=scene.world.account_manager
+    )
+
+
+def some_proposal(scene: Scene) -> Proposal:
+    return Proposal.objects.first() or terms_propose(
+        contract=scene.contract,
+        effective_on=datetime.date(2028, 9, 1),
+        fields={"threshold_num": 95},
+        reason="Agreed.",
+        actor=scene.world.account_manager,
+        shown=agreement_sha256(scene.contract),
     )
 
 
@@ -208,12 +221,15 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:ledger": (contract, OWN),
     "portal:terms": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
+    "desk:queue": (lambda scene: ["disputes"], DESK),
     "desk:contract": (contract, DESK),
     "desk:contract_new": (nothing, MONEY),
     "desk:terms_new": (contract, MONEY),
     "desk:guarantee_new": (contract, MONEY),
     "desk:contract_end": (contract, MONEY),
     "desk:year_fees": (year, MONEY),
+    "desk:restate": (year, MONEY),
+    "desk:proposal": (lambda scene: [some_proposal(scene).pk], MONEY),
     "desk:import": (contract, DESK),
     "desk:import_file": (import_file, DESK),
     "desk:import_rejects": (import_file, DESK),
