@@ -16,6 +16,14 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "terms.created": _("Version %(version)s of the terms was recorded, in force from %(effective_on)s."),
             "order.recorded": _("Order %(number)s of %(amount)s was recorded."),
             "order.cancelled": _("Order %(number)s was cancelled."),
+            "terms.proposed": _("A new version of the terms was proposed."),
+            "terms.accepted": _("The proposed version of the terms was accepted."),
+            "terms.rejected": _("The proposed version of the terms was rejected."),
+            "terms.withdrawn": _("The proposed version of the terms was withdrawn."),
+            "contract_end.proposed": _("An early end of the contract was proposed."),
+            "contract_end.accepted": _("The early end of the contract was accepted."),
+            "contract_end.rejected": _("The early end of the contract was rejected."),
+            "contract_end.withdrawn": _("The early end of the contract was withdrawn."),
         },
     ),
     "years": (
@@ -24,6 +32,11 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "year.closing": _("The year ended; late reports still count."),
             "year.closed": _("The year was closed."),
             "year.restated": _("The statement was revised: revision %(revision)s."),
+            "restatement.proposed": _("A revision of the statement was proposed."),
+            "restatement.accepted": _("The proposed revision was accepted."),
+            "restatement.rejected": _("The proposed revision was rejected."),
+            "restatement.withdrawn": _("The proposed revision was withdrawn."),
+            "snapshot.created": _("Month %(month)s of the year was frozen in a snapshot."),
             "year.fees_recorded": _("The fees of the year were recorded: %(fees)s."),
             "year.fees_restated": _("The fees of the year were changed from %(before)s to %(fees)s."),
             "statement.shared": _(
@@ -77,6 +90,7 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
         _("People and roles"),
         {
             "organisation.created": _("The organisation was recorded."),
+            "organisation.exported": _("Everything of the organisation was exported (manifest %(manifest_sha256)s)."),
             "user.created": _("An account was made by way of an invitation."),
             "member.added": _("%(person)s became a member with the role %(role)s."),
             "member.role_changed": _("The role of %(person)s was changed from %(before)s to %(role)s."),
@@ -85,6 +99,8 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "invitation.accepted": _("The invitation of %(address)s was accepted."),
             "invitation.revoked": _("The invitation of %(address)s was withdrawn."),
             "mail.preference_set": _("The choice of e-mail notices was changed."),
+            "invitation.erased": _("The address of an invitation was erased."),
+            "person.erased": _("A person's name, address and sign-in were erased."),
         },
     ),
     "access": (
