@@ -92,6 +92,21 @@ RESTATED_BECAUSE: dict[str, Promise] = {
     "placed_anew": _("The incidents were placed anew."),
 }
 
+# Why a snapshot names an incident.
+CHANGES = {
+    "new": _("Began in this month"),
+    "late_report": _("Reported after the snapshot of its month"),
+    "dispute_upheld": _("The customer's objection was upheld"),
+    "excluded": _("Excluded"),
+    "exclusion_withdrawn": _("Its exclusion was withdrawn"),
+    "explained": _("Its silence was explained"),
+    "decided": _("Decided; it was pending"),
+    "regrouped": _("Counted with other incidents than before"),
+    "amended": _("A later report amended it"),
+    "placed_anew": _("Placed anew"),
+    "removed": _("Belongs to another year now"),
+}
+
 INTERVALS: dict[str, Promise] = {
     "wilson": _("Wilson"),
     "clopper_pearson": _("Clopper-Pearson"),
@@ -139,3 +154,8 @@ def verdict_sentence(rule: str) -> str:
 def verdict_words(verdict: str, *, closed: bool) -> str:
     """The verdict as a sentence; only a closed year's is final."""
     return str((VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict])
+
+
+def change_words(change: str) -> str:
+    """Why a snapshot names an incident, in the reader's language."""
+    return str(CHANGES[change])

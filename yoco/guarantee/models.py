@@ -1,5 +1,7 @@
 """Where each incident was placed, and the frozen statements of closed contract years."""
 
+import datetime
+
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
@@ -118,6 +120,41 @@ class Statement(models.Model):
             models.UniqueConstraint(fields=["year", "revision"], name="statement_revision_unique"),
             models.CheckConstraint(condition=Q(resolved__lte=F("counted")), name="statement_k_of_n"),
         ]
+
+
+class Snapshot(models.Model):
+    """The figures of a year up to the end of one of its months, frozen like a statement, without a verdict.
+
+    Its text names the incidents that began in the month, and what changed of those before. Append-only.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    year = models.ForeignKey(ContractYear, on_delete=models.PROTECT, related_name="snapshots")
+    number = models.PositiveIntegerField(help_text="The month of the contract year, from 1.")
+    starts_on = models.DateField()
+    ends_on = models.DateField(help_text="The first day after the month.")
+    ends_at = models.DateTimeField()
+    late = models.BooleanField(help_text="Made so long after the month's end that facts can have come in between.")
+    terms = models.ForeignKey(GuaranteeTerms, on_delete=models.PROTECT, related_name="+")
+    counted = models.PositiveIntegerField()
+    resolved = models.PositiveIntegerField()
+    sha256 = models.CharField(max_length=64)
+    canonical = models.TextField(help_text="The canonical JSON that the hash is of.")
+    summary = models.JSONField(help_text="`report` of the canonical JSON, to read without its incidents.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["year", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["year", "number"], name="snapshot_one_a_month"),
+            models.CheckConstraint(condition=Q(resolved__lte=F("counted")), name="snapshot_k_of_n"),
+            models.CheckConstraint(condition=Q(created_at__gte=F("ends_at")), name="snapshot_after_its_month"),
+        ]
+
+    @property
+    def last_day(self) -> datetime.date:
+        """The last day of the month."""
+        return self.ends_on - datetime.timedelta(days=1)
 
 
 class StatementShare(models.Model):
