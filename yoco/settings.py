@@ -3,6 +3,8 @@
 The variables are listed in docs/settings.md; `manage.py check --deploy` judges a production environment.
 """
 
+import logging
+import sys
 from pathlib import Path
 
 import environ
@@ -11,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from environ.fileaware_mapping import FileAwareMapping
 
 from yoco.accounts.sso import sso_for_allauth, sso_read
+from yoco.core.logs import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -69,6 +72,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "yoco.core.middleware.RequestMiddleware",
     "yoco.core.middleware.ClientAddressMiddleware",
     "yoco.core.middleware.HeadersMiddleware",
     "yoco.core.middleware.ApiOverHttpsMiddleware",
@@ -349,3 +353,19 @@ RATE_LIMITS = {
 }
 # The largest upload, with its form, has a little more than 10 MiB.
 MAX_BODY = DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
+
+# ── What the processes write down, see docs/observability.md. Warnings of Python are lines too.
+logging.captureWarnings(True)
+LOGGING = logging_config(
+    form=env.str("LOG_FORMAT", default="text"),
+    level=env.str("LOG_LEVEL", default="INFO"),
+    # Of servers it is all that they say; the standard output of a command is its result.
+    stream="stdout" if {"gunicorn", "celery"} & {*Path(sys.argv[0]).parts} else "stderr",
+    secrets=[
+        SECRET_KEY,
+        *SECRET_KEY_FALLBACKS,
+        *KEY_PEPPERS.values(),
+        str(DATABASES["default"].get("PASSWORD", "")),
+        str(EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""),
+    ],
+)
