@@ -19,6 +19,7 @@ from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
 from yoco.api.schema import EXAMPLE_REPORT, HEARTBEAT, MISSING, REPORTS, RESULTS, problems
 from yoco.contracts.models import Contract
+from yoco.core.counters import heartbeat_count, reports_count
 from yoco.core.problem import problem
 from yoco.guarantee.intake import heartbeat_accept
 from yoco.guarantee.services import reports_accept
@@ -106,6 +107,7 @@ class ReportsView(APIView):
                 f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
             )
         outcome = reports_accept(contract=contract, key=key, reports=reports, received_at=timezone.now())
+        reports_count(result.status for result in outcome.results)
         _log_taken(reports, outcome.results)
         results = [_result(result) for result in outcome.results]
         if all(result.status == "invalid" for result in outcome.results):
@@ -135,7 +137,9 @@ class HeartbeatsView(APIView):
                 contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
             )
         except Invalid as refusal:
+            heartbeat_count(taken=False)
             return problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, refusal.reason, code="invalid", errors={refusal.path: refusal.reason}
             )
+        heartbeat_count(taken=True)
         return Response({"missing": missing})

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from yoco.core.counters import request_count
 from yoco.core.ids import uuid7
 from yoco.core.logs import STATIC, route_of
 from yoco.core.problem import problem_json
@@ -70,6 +71,7 @@ class RequestMiddleware:
         response = self.get_response(request)
         response.headers["X-Request-Id"] = number
         route, seconds = route_of(request), time.perf_counter() - began
+        request_count(method=request.method, route=route, status=response.status_code, seconds=seconds)
         told = {
             name: str(value)
             for name, value in (request.resolver_match.kwargs.items() if request.resolver_match else ())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from yoco.credits.services import credits_sweep
 from yoco.guarantee.analytics.jobs import jobs_sweep
 from yoco.guarantee.intake import silences_account
+from yoco.guarantee.proof import proof_start
 from yoco.guarantee.services import years_close
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,8 @@ class Done:
 
 
 def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
-    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again, then `also`.
+    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again and the
+    day's proof of the ledger, then does `also`.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
@@ -34,6 +36,7 @@ def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
         ("contract years moved on", _years),
         ("steps of credits done", lambda at: credits_sweep(as_of=at)),
         ("jobs of the analytics started again", lambda at: jobs_sweep(as_of=at)),
+        ("proof of the ledger started", lambda at: proof_start(as_of=at)),
         *also,
     ]
     done = Done()
