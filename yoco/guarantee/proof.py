@@ -1,4 +1,4 @@
-"""Proving all that money rests on: the ledger's chain and sums, and the statements; once a day without being asked."""
+"""Proving all that money rests on: the ledger's chain and sums, statements and snapshots; once a day without being asked."""
 
 import datetime
 import logging
@@ -6,7 +6,7 @@ import uuid
 
 from yoco.core.jobs import LEDGER_VERIFY, job_claim, job_note
 from yoco.credits.verify import Verification, ledger_verify
-from yoco.guarantee.verify import statements_verify
+from yoco.guarantee.verify import snapshots_verify, statements_verify
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +17,7 @@ LONGEST = datetime.timedelta(hours=1)
 def books_prove(*, contract_id: uuid.UUID | None = None) -> tuple[Verification, list[str]]:
     """What was checked of one contract, or of all, and the rows that do not hold. A proof of all is noted."""
     broken = [str(row) for row in statements_verify(contract_id=contract_id)]
+    broken += [str(row) for row in snapshots_verify(contract_id=contract_id)]
     ledger = ledger_verify(contract_id=contract_id)
     broken += [str(row) for row in ledger.broken]
     for row in broken:

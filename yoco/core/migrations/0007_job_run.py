@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('core', '0005_outbox_pending'),
+        ('core', '0006_audit_indexes'),
     ]
 
     operations = [
