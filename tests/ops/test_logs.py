@@ -153,6 +153,8 @@ def test_requests_and_their_tasks_are_told_as_json_and_no_secret_is(server_direc
     assert told["runs"] == [sent["workload"]["run_id"]]
     assert told["request_id"] == "from-the-proxy-41"
     assert "forged" not in written
+    (failed,) = [line for line in lines if line["event"] == "sign-in failed"]
+    assert (failed["client"], failed["level"]) == ("127.0.0.1", "warning")
 
     (shown,) = [line for line in requests if line["route"] == "/shared/<str:token>/" and line["status"] == 200]
     assert "user_id" not in shown

@@ -1,4 +1,4 @@
-"""Proving all that money rests on: the ledger's chain and sums, statements and snapshots; once a day without being asked."""
+"""Proving what money rests on: the ledger's chain and sums, statements, snapshots; once a day without being asked."""
 
 import datetime
 import logging
