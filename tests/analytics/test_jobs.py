@@ -167,7 +167,7 @@ def test_a_lost_task_is_started_again_and_old_answers_go(
     tasks.analytics_compute(lost)  # delivered twice
     assert client.get(address(many, "rates")).status_code == 200
     now.shift(datetime.timedelta(days=8))
-    call_command("tick")
+    call_command("retention_apply")
     assert not AnalyticsJob.objects.exists()
 
 

@@ -30,7 +30,6 @@ from yoco.incidents.models import StepHour
 log = logging.getLogger(__name__)
 VERSION = 1  # of what is computed and how it is kept; a change makes every answer a new one
 LOST_AFTER = datetime.timedelta(minutes=10)
-KEPT_FOR = datetime.timedelta(days=7)
 ATTEMPTS = 3  # while reports keep arriving
 
 
@@ -200,8 +199,7 @@ def _start(job_id: uuid.UUID) -> None:
 
 
 def jobs_sweep(*, as_of: datetime.datetime) -> int:
-    """Starts again what waits or runs without going on, and drops answers of last week. Returns how many it started."""
-    AnalyticsJob.objects.filter(alive_at__lt=as_of - KEPT_FOR).delete()
+    """Starts again what waits or runs without going on. Returns how many it started."""
     lost = AnalyticsJob.objects.filter(state__in=[JobState.WAITING, JobState.RUNNING], alive_at__lt=as_of - LOST_AFTER)
     started = 0
     for job_id in list(lost.values_list("pk", flat=True)):
