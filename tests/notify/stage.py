@@ -23,7 +23,7 @@ from tests.people import PASSWORD
 from tests.services import ROOT, service_environment
 from tools.load.measuring import Log
 from tools.load.people import Failed, Forms, Person
-from tools.load.stack import Stack, databases_ready, serving
+from tools.load.stack import Stack, databases_ready, kill_and_start, serving
 from tools.services import HOST, free_port, scratch_directory
 
 MEMBERS = 4
@@ -142,10 +142,7 @@ class Stage:
     def killed(self, victim: str, busy: Callable[[], Any], what: str) -> None:
         """Kills in the middle of the work, and starts again."""
         until(f"{what} never begins", busy, step=0.02)
-        server = getattr(self.stack, victim)
-        server.kill()
-        time.sleep(0.2)
-        server.start()
+        kill_and_start(self.stack, getattr(self.stack, victim), 0.2)
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ def faults_make(stack: Stack, seconds: float, faults: list[Fault], stop: threadi
     for server, wait in ((stack.redis, seconds / 3), (stack.postgres, seconds / 6)):
         if stop.wait(wait):
             return
-        faults.append(kill_and_start(server, down_s))
+        faults.append(kill_and_start(stack, server, down_s))
 
 
 def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -141,6 +141,7 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         "requests": kinds_table(asked, faults),
         "per_second": round(len(asked) / (ended - began), 1),
         "faults": [fault._asdict() | {"down_s": round(fault.ready_at - fault.killed_at, 1)} for fault in faults],
+        "restarts": dict(stack.restarts),
         "memory": memory.table(began=began, ended=ended),
         "memory_judged": options.seconds >= JUDGED_FROM_S,
         "settled_after_s": round(time.time() - ended, 1) if settled else None,
@@ -188,6 +189,8 @@ def result_print(result: dict[str, Any]) -> None:
     print(f"{result['per_second']} requests a second; milliseconds are of requests outside the faults")
     for fault in result["faults"]:
         print(f"{fault['server']} was killed and away for {fault['down_s']} s")
+    for name, number in result["restarts"].items():
+        print(f"{name} ended by itself and was started again, as its restart policy has it: {number}")
     table_print("memory, MiB", MEMORY_COLUMNS, result["memory"])
     print("\ncounted:", *(f"{key} {n}" for part in result["counted"].values() for key, n in part.items()), sep="\n  ")
     print("\nerrors met:", *(result["errors"] or ["none"]), sep="\n  ")
