@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tools.load [--minutes 15] [--agents 100] [--readers 5] [--tick 60] [--out build/load.json]
 
-Bounded, loopback only. Exit status 1 if anything was lost or stored twice, if memory grew without bound, or if more
-than one in a thousand requests failed while nothing was down; the reasons are printed last.
+Bounded, loopback only. Exit status 1 if anything was lost or stored twice, if memory grew without bound, or if the
+service ever answered 500; the reasons are printed last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tools.load.tenants import Tenants
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ERRORS_ALLOWED = 0.001
 REQUEST_COLUMNS = {
     "requests": "requests", "errors": "errors", "requests_in_faults": "in faults", "errors_in_faults": "errors",
     "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "longest_ms": "longest",
@@ -165,9 +165,8 @@ def settled_wait(waiting: Callable[[], dict[str, int]]) -> bool:
 def judged(measured: dict[str, Any]) -> list[str]:
     """What of the measured is not as it should be."""
     problems = []
-    every = measured["requests"]["all"]
-    if every["errors"] > ERRORS_ALLOWED * every["requests"]:
-        problems.append(f"{every['errors']} of {every['requests']} requests failed while nothing was down")
+    # That something is away or slow is answered by 503, or by nothing in time. Anything else is a fault of ours.
+    problems += [f"answered 500: {error}" for error in measured["errors"] if re.search(r"\b500\b", error)]
     if len(measured["faults"]) != 2:
         problems.append("not both servers were killed and started again")
     if measured["settled_after_s"] is None:
