@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,7 +146,7 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         "memory": memory.table(began=began, ended=ended),
         "memory_judged": options.seconds >= JUDGED_FROM_S,
         "settled_after_s": round(time.time() - ended, 1) if settled else None,
-        "errors": sorted({f"{one.kind}: {one.error}" for one in asked if one.error})[:50],
+        "errors": dict(Counter(f"{one.kind}: {one.error}" for one in asked if one.error).most_common()),
     }
 
 
@@ -192,7 +193,7 @@ def result_print(result: dict[str, Any]) -> None:
         print(f"{name} ended by itself and was started again, as its restart policy has it: {number}")
     table_print("memory, MiB", MEMORY_COLUMNS, result["memory"])
     print("\ncounted:", *(f"{key} {n}" for part in result["counted"].values() for key, n in part.items()), sep="\n  ")
-    print("\nerrors met:", *(result["errors"] or ["none"]), sep="\n  ")
+    print("\nerrors met:", *(f"{n} {error}" for error, n in result["errors"].items()), sep="\n  ")
     print("", *(f"FAILED: {problem}" for problem in result["problems"]), sep="\n")
     if not result["problems"]:
         print("nothing lost, nothing double")

@@ -100,8 +100,8 @@ class Person:
                 errors.append(type(error).__name__)
                 raise Failed(str(error)) from None
             if answer.status_code >= 400:
-                errors.append(f"{answer.status_code} {path}")
-                raise (Refused if answer.status_code < 500 else Failed)(errors[0])
+                errors.append(str(answer.status_code))
+                raise (Refused if answer.status_code < 500 else Failed)(f"{answer.status_code} {path}")
         return answer
 
     def close(self) -> None:
