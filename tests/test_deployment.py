@@ -9,6 +9,7 @@ import functools
 import importlib.metadata
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -66,15 +67,16 @@ def health(service: str, server: Server) -> int:
 
 
 def confined_server(service: str, directory: Path, database_url: str, redis_url: str, **dot_env: str) -> Server:
-    """The compose service as a process of this machine that is confined as in a container, not started yet."""
+    """The compose service as a process of this machine that may do what its container may, not started yet."""
     environment = compose_environment(service, **dot_env)
     role = "yoco_owner" if service in ONCE else "yoco_app"
     assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
     assert environment["REDIS_URL"] == "redis://redis:6379/0"
     server = native_server(service, directory, database_url=database_url, redis_url=redis_url, **dot_env)
     if confinement():
-        server.command = [*confinement(), *server.command]
         server.environment["BEAT_STAMP"] = environment["BEAT_STAMP"]
+        program = shutil.which(server.command[0], path=server.environment["PATH"])
+        server.command = [*confinement(), program or server.command[0], *server.command[1:]]
     return server
 
 

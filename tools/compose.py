@@ -1,6 +1,6 @@
 """The services of docker-compose.yml as processes of this machine: the same commands, the same environment.
 
-Only the addresses of PostgreSQL and Redis, the port of the web server and the place of the beat's stamp differ.
+Only the addresses of PostgreSQL and Redis and the port of the web server differ.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,13 +57,12 @@ def native_server(service: str, directory: Path, *, database_url: str, redis_url
         "REDIS_URL": redis_url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "BEAT_STAMP": str(directory / "beat"),  # /tmp is not ours alone here
+        "BEAT_STAMP": str(directory / "beat"),
     }
     port = free_port() if service == "web" else None
     ready_text = {"worker": WORKER_READY, "beat": BEAT_READY}.get(service, "")
     command = [part.replace("0.0.0.0:8000", f"{HOST}:{port}") for part in COMPOSE["services"][service]["command"]]
     command = [str(ROOT / part) if part == "manage.py" else part for part in command]
-    command[0] = shutil.which(command[0], path=environment["PATH"]) or command[0]
     return Server(service, command, directory=directory, port=port, ready_text=ready_text, environment=environment)
 
 

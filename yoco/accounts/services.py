@@ -138,8 +138,8 @@ def agent_key_verify(text: str) -> AgentKey | None:
 
 @transaction.atomic
 def reader_update(*, user: User, **fields: str) -> None:
-    """How a person wants to read: any of `name`, `language`, `time_zone`, which the caller has validated."""
-    unknown = fields.keys() - {"name", "language", "time_zone"}
+    """How a person wants to read: any of `name`, `language`, `time_zone`, `theme`, which the caller has validated."""
+    unknown = fields.keys() - {"name", "language", "time_zone", "theme"}
     if unknown:
         raise TypeError(f"Not a setting of a reader: {', '.join(sorted(unknown))}.")
     User.objects.filter(pk=user.pk).update(**fields)
