@@ -208,23 +208,22 @@ def credit_path(stage: Stage, number: int) -> str:
     return f"/desk/credits/{rows[0][0]}/" if rows else ""
 
 
-def press(person: Person, path: str) -> None:
-    """Opens a step of a credit and confirms it."""
+def confirming(person: Person, path: str) -> Callable[[], None]:
+    """Opens a step of a credit; returns what presses its button."""
     form = Forms(person.open("step", path)).with_field("key")
-    person.send("step", path, form, reason="Checked.", decision="confirm")
+    return lambda: person.send("step", path, form, reason="Checked.", decision="confirm")
 
 
 def credit_issue(stage: Stage, victim: str, number: int) -> None:
-    amanda, path = stage.person("amanda@yoco.example"), credit_path(stage, number) + "issue/"
-    amanda.open("sign in", "/desk/")
-    with meanwhile(lambda: press(amanda, path)):
+    press = confirming(stage.person("amanda@yoco.example"), credit_path(stage, number) + "issue/")
+    with meanwhile(press):
         stage.killed(victim, stage.sleeping, "the issue of a credit")
 
 
 def webhooks(stage: Stage, victim: str, number: int) -> None:
-    boris, seen = stage.person("boris@yoco.example"), len(stage.receiver.requests)
-    path = credit_path(stage, number) + "approve/"
-    with meanwhile(lambda: press(boris, path)):
+    press = confirming(stage.person("boris@yoco.example"), credit_path(stage, number) + "approve/")
+    seen = len(stage.receiver.requests)
+    with meanwhile(press):
         stage.killed(victim, lambda: len(stage.receiver.requests) > seen and stage.receiver.busy, "a webhook")
 
 
