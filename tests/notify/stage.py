@@ -164,7 +164,7 @@ def staged() -> Iterator[Stage]:
             assert made.returncode == 0, made.stderr
             stage = Stage(stack, receiver, box, made.stdout.split()[-1])
             stage.sql(SLOW)
-            receiver.before_answer = lambda: time.sleep(0.15)
+            receiver.before_answer = lambda: time.sleep(SLOW_S)
             with serving(stack):
                 yield stage
 
