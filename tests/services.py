@@ -102,14 +102,17 @@ def service_environment(database_url: str, redis_url: str = "", **more: str) -> 
     return kept | PRODUCTION_LIKE | {"DATABASE_URL": database_url, "REDIS_URL": redis_url} | more
 
 
-def web_server(directory: Path, environment: dict[str, str], *, workers: int = 1, threads: int = 4) -> Server:
-    """A gunicorn that serves the service, not started yet; its address is http://127.0.0.1:{port}."""
+def web_server(
+    directory: Path, environment: dict[str, str], *, workers: int = 1, threads: int = 4, root: Path = ROOT
+) -> Server:
+    """A gunicorn that serves the service of the tree `root`, not started yet; its address is http://127.0.0.1:{port}."""
     port = free_port()
     command = [
         sys.executable, "-m", "gunicorn", "yoco.wsgi:application", "--bind", f"{HOST}:{port}",
         "--workers", str(workers), "--threads", str(threads), "--no-control-socket",
     ]  # fmt: skip
-    return Server("web", command, directory=directory, port=port, environment=environment)
+    environment = environment | {"PYTHONPATH": str(root)}
+    return Server("web", command, directory=directory, port=port, environment=environment, cwd=root)
 
 
 def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
@@ -120,7 +123,7 @@ def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
 
 def celery_beat(directory: Path, environment: dict[str, str]) -> Server:
     """The Celery beat, not started yet."""
-    arguments = ["beat", "--loglevel=INFO", "--scheduler=celery.beat:Scheduler"]
+    arguments = ["beat", "--loglevel=INFO", "--scheduler=yoco.beat:StampedScheduler"]
     return _celery(BEAT_READY, arguments, directory, environment)
 
 

@@ -177,6 +177,8 @@ RETENTION_DAYS = {
     "sessions": env.int("KEEP_SESSIONS_DAYS", default=30),
     "analytics": env.int("KEEP_ANALYTICS_DAYS", default=7),
 }
+# The file whose age tells a health check whether the beat still sends (yoco.beat).
+BEAT_STAMP = env.str("BEAT_STAMP", default="")
 OUTBOX_TASK = "yoco.notify.tasks.event_announce"
 
 AUTH_USER_MODEL = "accounts.User"

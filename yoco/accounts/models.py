@@ -10,6 +10,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from yoco.core.ids import uuid7
 
@@ -31,6 +32,14 @@ class UserQuery(BaseUserManager["User"]):
         return self.create_user(email, password, is_superuser=True, is_account_manager=True, **fields)
 
 
+class Theme(models.TextChoices):
+    """How pages look; `auto` follows the device."""
+
+    AUTO = "auto", pgettext_lazy("theme", "Automatic")
+    LIGHT = "light", pgettext_lazy("theme", "Light")
+    DARK = "dark", pgettext_lazy("theme", "Dark")
+
+
 class User(AbstractBaseUser, PermissionsMixin):
     """A person. Customers belong to organisations by membership; account managers work at the desk for all of them."""
 
@@ -41,6 +50,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_account_manager = models.BooleanField(default=False, help_text="Works for the vendor, at the desk.")
     language = models.CharField(max_length=5, blank=True)
     time_zone = models.CharField(max_length=64, default="UTC")
+    theme = models.CharField(max_length=5, blank=True, choices=Theme.choices, help_text="Empty: never chosen.")
     date_joined = models.DateTimeField(default=timezone.now)
     erased_at = models.DateTimeField(null=True, blank=True)
     erased_number = models.PositiveIntegerField(

@@ -69,12 +69,13 @@ def one_moment() -> Iterator[None]:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
         return
-    writing, connection.transaction_mode = connection.transaction_mode, "DEFERRED"  # IMMEDIATE would hold off writers
+    sqlite: Any = connection
+    writing, sqlite.transaction_mode = sqlite.transaction_mode, "DEFERRED"  # IMMEDIATE would hold off writers
     try:
         with transaction.atomic():
             yield
     finally:
-        connection.transaction_mode = writing
+        sqlite.transaction_mode = writing
 
 
 def _write(archive: Archive, organisation: Organisation, note: Callable[[Written], None]) -> None:

@@ -94,7 +94,8 @@ def _sessions(as_of: datetime.datetime, cutoff: datetime.datetime) -> Rows:
 
 def _session_notes(as_of: datetime.datetime, cutoff: datetime.datetime) -> Rows:
     live = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gte=as_of)
-    return UserSession.objects.filter(~Exists(live), last_seen_at__lt=cutoff)
+    rows: Rows = UserSession.objects.filter(~Exists(live), last_seen_at__lt=cutoff)
+    return rows
 
 
 def _analytics(as_of: datetime.datetime, cutoff: datetime.datetime) -> Rows:
