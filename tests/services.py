@@ -5,7 +5,6 @@ Tests that use them are marked `postgres` and/or `redis`.
 
 import os
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,11 +15,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tools.compose import BEAT_READY, WORKER_READY
 from tools.services import HOST, Postgres, Redis, Server, free_port, scratch_directory
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKER_READY = " ready."  # what Celery logs once it takes tasks
-BEAT_READY = "beat: Starting..."
 PRODUCTION_LIKE = {
     "DJANGO_SETTINGS_MODULE": "yoco.settings",
     "SECRET_KEY": "only-for-tests-" + "x" * 50,
@@ -71,22 +69,6 @@ def own_postgres(server_directory: Path) -> Iterator[Postgres]:
     """A running PostgreSQL of this test's own, to kill and start again."""
     with Postgres(server_directory) as server:
         yield server
-
-
-def make_roles(server: Postgres) -> tuple[str, str]:
-    """Runs deploy/postgres/roles.sql as it is documented; the URLs of the owner and of the serving role."""
-    admin = f"postgresql://postgres:{server.password}@{HOST}:{server.port}/postgres"
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute("DROP DATABASE yoco")  # which the server of tests comes with
-    passwords = {"OWNER_PASSWORD": secrets.token_hex(16), "APP_PASSWORD": secrets.token_hex(16)}
-    script = ROOT / "deploy" / "postgres" / "roles.sql"
-    command = [server.binaries / "psql", admin, "--quiet", "--set=ON_ERROR_STOP=1", f"--file={script}"]
-    subprocess.run(command, env=passwords, check=True, timeout=30)
-    owner, app = (
-        f"postgresql://{role}:{passwords[name]}@{HOST}:{server.port}/yoco"
-        for role, name in (("yoco_owner", "OWNER_PASSWORD"), ("yoco_app", "APP_PASSWORD"))
-    )
-    return owner, app
 
 
 @pytest.fixture

@@ -17,42 +17,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 from django.core.management import get_commands
 from packaging.requirements import Requirement
 
-from tests.services import BEAT_READY, ROOT, WORKER_READY, make_roles
+from tools.compose import COMPOSE, ONCE, ROOT, compose_environment, interpolate, make_roles, native_server
 from tools.services import HOST, Server, find_postgres, free_port
 
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-PASSWORDS = {f"{whose}_PASSWORD": "p" * 64 for whose in ("POSTGRES", "OWNER", "APP")}
-DOT_ENV = {"SECRET_KEY": "0123456789abcdef" * 4, "KEY_PEPPERS": "1=" + "k" * 64} | PASSWORDS
-ONCE = ["migrate", "grants"]  # as the owner of the tables
 OURS = [*ONCE, "web", "worker", "beat"]
 BIN = Path(sys.executable).parent
-
-
-def interpolate(text: str, variables: dict[str, str]) -> str:
-    """Replace ${NAME:-default} and ${NAME:?message} as Compose does."""
-
-    def value(match: re.Match[str]) -> str:
-        name, operator, operand = match["name"], match["operator"], match["operand"]
-        if variables.get(name):
-            return variables[name]
-        assert operator == ":-", f"{name} must be set: {operand}"
-        return operand
-
-    return re.sub(r"(?<!\$)\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<operand>[^}]*)\}", value, text)
-
-
-def compose_environment(service: str, **dot_env: str) -> dict[str, str]:
-    given = COMPOSE["services"][service]["environment"]
-    return {name: interpolate(str(value), DOT_ENV | dot_env) for name, value in given.items()}
 
 
 # As in a container: nothing but /tmp and /dev/shm can be written, and the process is user 10001 without capabilities
@@ -90,28 +66,18 @@ def health(service: str, server: Server) -> int:
     return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode
 
 
-def native_server(service: str, directory: Path, database_url: str, redis_url: str, **dot_env: str) -> Server:
-    """The compose service as a process of this machine, not started yet."""
+def confined_server(service: str, directory: Path, database_url: str, redis_url: str, **dot_env: str) -> Server:
+    """The compose service as a process of this machine that may do what its container may, not started yet."""
     environment = compose_environment(service, **dot_env)
     role = "yoco_owner" if service in ONCE else "yoco_app"
     assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
     assert environment["REDIS_URL"] == "redis://redis:6379/0"
-    environment |= {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": redis_url,
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    if not confinement():
-        environment["BEAT_STAMP"] = str(directory / "beat")
-    port = free_port() if service == "web" else None
-    ready_text = {"worker": WORKER_READY, "beat": BEAT_READY}.get(service, "")
-    command = [part.replace("0.0.0.0:8000", f"{HOST}:{port}") for part in COMPOSE["services"][service]["command"]]
-    command = [str(ROOT / part) if part == "manage.py" else part for part in command]
-    if program := shutil.which(command[0], path=environment["PATH"]):
-        command[0] = program
-    command = [*confinement(), *command]
-    return Server(service, command, directory=directory, port=port, ready_text=ready_text, environment=environment)
+    server = native_server(service, directory, database_url=database_url, redis_url=redis_url, **dot_env)
+    if confinement():
+        server.environment["BEAT_STAMP"] = environment["BEAT_STAMP"]
+        program = shutil.which(server.command[0], path=server.environment["PATH"])
+        server.command = [*confinement(), program or server.command[0], *server.command[1:]]
+    return server
 
 
 def test_every_setting_reaches_the_containers():
@@ -230,7 +196,7 @@ def test_the_commands_run_here_with_the_same_environment(server_directory, own_p
 
         def server(name: str) -> Server:
             url = owner if name in ONCE else app
-            return native_server(name, server_directory, url, redis_url, TICK_SECONDS="1")
+            return confined_server(name, server_directory, url, redis_url, TICK_SECONDS="1")
 
         for once in map(server, ONCE):
             done = subprocess.run(once.command, env=once.environment, capture_output=True, text=True, timeout=60)

@@ -150,7 +150,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 # Analytics of more incidents than this are computed by a task: they would take about a second.
-ANALYTICS_AT_ONCE = env.int("ANALYTICS_AT_ONCE", default=50_000)
+ANALYTICS_AT_ONCE = env.int("ANALYTICS_AT_ONCE", default=20_000)
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # A task is ended after these seconds; Redis hands one out again after an hour, so never while it still runs.
 CELERY_TASK_SOFT_TIME_LIMIT = 15 * 60

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from tests.ops.service import Agent, column, manage, year_made
-from tests.services import ROOT, make_roles, service_environment, web_server
+from tests.services import ROOT, service_environment, web_server
 from tests.test_deployment import COMPOSE, interpolate
+from tools.compose import make_roles
 from tools.services import HOST, Postgres, unprivileged_user
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -18,7 +18,8 @@ import httpx
 import pytest
 
 from tests.ops.service import Agent, column, manage, year_made
-from tests.services import ROOT, make_roles, service_environment, web_server
+from tests.services import ROOT, service_environment, web_server
+from tools.compose import make_roles
 from tools.services import HOST, Postgres, Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(400)]

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0004_email_addresses'),
+        ('accounts', '0005_person_erased'),
     ]
 
     operations = [
