@@ -1,4 +1,4 @@
-"""Migrations can be taken back and keep nobody waiting for long; `python -m tools.migration_locks` measures a million."""
+"""Migrations can be taken back and keep nobody waiting long. `python -m tools.migration_locks` measures a million."""
 
 import os
 import re
