@@ -38,6 +38,7 @@ WORDS: list[tuple[type[models.Model], tuple[str, ...]]] = [
     (Exclusion, ("note", "decision_note")),
     (Regrouping, ("reason",)),
     (RegroupingProposal, ("reason", "decision_note")),
+    (Proposal, ("reason", "decision_note", "said")),
     (Credit, ("issue_reason", "ended_reason", "review_reason")),
     (LedgerTransaction, ("reason",)),
     (Statement, ("reason",)),
