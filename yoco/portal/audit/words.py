@@ -78,9 +78,6 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
         _("People and roles"),
         {
             "organisation.created": _("The organisation was recorded."),
-            "organisation.exported": _("Everything of the organisation was exported."),
-            "invitation.erased": _("The address of an invitation was erased."),
-            "person.erased": _("A person was erased: %(reason)s"),
             "user.created": _("An account was made by way of an invitation."),
             "member.added": _("%(person)s became a member with the role %(role)s."),
             "member.role_changed": _("The role of %(person)s was changed from %(before)s to %(role)s."),
