@@ -206,6 +206,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:shared": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:shared_pdf": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:incidents": (year, OWN),
+    "portal:timeline": (year, OWN),
     "portal:incident_file": (lambda scene: [*year(scene), "csv"], OWN),
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),

@@ -24,6 +24,7 @@ WORDS = {
         "year_1": "Year 1",
         "incidents": "Incidents",
         "reports": "Reports",
+        "timeline": "Timeline",
         "filter": "Filter",
         "outcome": "Outcome",
         "not_resolved": "Not resolved without loss",
@@ -58,6 +59,7 @@ WORDS = {
         "year_1": "Año 1",
         "incidents": "Incidentes",
         "reports": "Informes",
+        "timeline": "Cronología",
         "filter": "Filtrar",
         "outcome": "Resultado",
         "not_resolved": "No resuelto sin pérdida",
@@ -151,6 +153,9 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.get_by_role("navigation").get_by_role("link", name=words["incidents"]).first.click()
     check(page)
+    page.get_by_role("link", name=words["timeline"]).click()
+    check(page)
+    page.go_back()
     page.get_by_label(words["outcome"]).select_option(label=words["not_resolved"])
     page.get_by_role("button", name=words["filter"]).click()
     assert "outcome=not_resolved" in page.url

@@ -159,6 +159,11 @@ urlpatterns = [
         incidents.incident_list,
         name="incidents",
     ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/timeline/",
+        incidents.incident_timeline,
+        name="timeline",
+    ),
     re_path(
         r"^contracts/(?P<contract_id>[0-9a-f-]{36})/years/(?P<year_id>[0-9a-f-]{36})/incidents\.(?P<kind>csv|json)$",
         incidents.incident_file,
