@@ -43,7 +43,7 @@ class Events:
             case "stopped" if current:
                 member.stopped_in = state.epoch
                 member.version, member.prepared = message["version"], message["prepared"]
-                member.samples = message["samples"]
+                member.samples, member.has_copy = message["samples"], message["has_copy"]
                 if message["first_commit"] is not None:
                     # The word of it may not have come before the epoch ended.
                     state.settle_incidents(*message["first_commit"])

@@ -71,7 +71,9 @@ def _writers(
 ) -> list[tuple[str, Part, int]] | None:
     """Who writes which part from where: (worker, `own` or `copy`, part). None if a part is gone."""
     ordered = sorted(usable, key=lambda each: (each.node != first_node, each.version != version, each.rank or 0))
-    survivors = [Survivor(each.worker, each.rank or 0, each.version, each.prepared) for each in ordered]
+    survivors = [
+        Survivor(each.worker, each.rank or 0, each.version, each.prepared, has_copy=each.has_copy) for each in ordered
+    ]
     found: list[tuple[str, Part, int]] = []
     for rank, part in enumerate(sharding.parts):
         if part in sharding.parts[:rank]:

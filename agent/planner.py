@@ -17,6 +17,8 @@ class Survivor:
     prepared: bool
     node: str = ""
     leaving: bool = False
+    has_copy: bool = True
+    """It has received the copy that it keeps of another rank's part, where it must keep one."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def holders_of(rank: int, ordered: Sequence[Survivor], sharding: Sharding) -> tu
     own: list[Holder] = [(each.worker, "own") for each in ordered if sharding.parts[each.rank] == part]
     if not sharding.copied:
         return tuple(own)
-    return (*own, *((each.worker, "copy") for each in ordered if sharding.before(each.rank) == rank))
+    return (*own, *((each.worker, "copy") for each in ordered if each.has_copy and sharding.before(each.rank) == rank))
 
 
 def first_plan(

@@ -157,7 +157,7 @@ class Recovery:
         """The next epoch. Waits for spares as long as the limits allow. Raises Abandoned or Disturbed."""
         state, active = self._state, self._roster.active()
         survivors = [
-            Survivor(each.worker, each.rank or 0, each.version, each.prepared, each.node, each.leaving)
+            Survivor(each.worker, each.rank or 0, each.version, each.prepared, each.node, each.leaving, each.has_copy)
             for each in active
         ]
         if survivors:

@@ -32,6 +32,7 @@ class Member:
     """What it introduced itself with: addresses, layout, initial state."""
     version: int = 0
     prepared: bool = False
+    has_copy: bool = False
     samples: int = 0
     issued: int = 0
     """Collectives begun in its epoch, as of its last heartbeat."""

@@ -219,6 +219,7 @@ class Worker:
                         "version": standing.version,
                         "prepared": standing.prepared,
                         "samples": self.journal.samples,
+                        "has_copy": self.held.copy is not None and self.held.copy.filled,
                         "first_commit": self.first_commit,
                     }
                 )

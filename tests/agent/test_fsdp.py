@@ -64,6 +64,24 @@ def test_two_ranks_that_are_no_neighbours_die_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_another_rank_dies_while_the_members_connect_for_a_spare(tmp_path: Path) -> None:
+    undisturbed = train_sharded(tmp_path / "undisturbed", 1, workers=4, spares=0, steps=8)
+    faults = "kill:rank=0,step=5,point=copy;kill:rank=2,step=5,point=form"
+    run = train_sharded(tmp_path / "disturbed", 1, faults=faults, workers=4, spares=2, steps=8, timeout=300)
+    assert_exact(run, undisturbed, "redundant_shard", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_only_source_of_a_shard_dies_while_it_sends_and_the_run_says_so(tmp_path: Path) -> None:
+    faults = "kill:rank=0,step=5,point=copy;kill:point=serve"
+    run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=2, steps=STEPS, timeout=300)
+    assert run.status != 0
+    assert "part of the state is gone" in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_two_neighbours_die_at_once_and_the_run_says_so(tmp_path: Path) -> None:
     faults = "kill:rank=0,step=5,point=exchange;kill:rank=1,step=5,point=exchange"
     run = train_sharded(tmp_path, 1, faults=faults, workers=3, spares=2, steps=STEPS, timeout=300)
@@ -136,3 +154,10 @@ def test_replica_groups_need_no_copy() -> None:
     assert plan.copies == {}
     with pytest.raises(StateLost, match="rank 1's part"):
         make_plan([Survivor(f"w{rank}", rank, 7, False) for rank in (0, 2)], ["s0", "s1"], 4, sharding=sharding)
+
+
+def test_a_keeper_that_has_not_received_its_copy_yet_does_not_count() -> None:
+    sharding = Sharding((0, 1, 2), copied=True)
+    survivors = [Survivor("w0", 0, 0, False, has_copy=False), Survivor("w1", 1, 0, False, has_copy=False)]
+    with pytest.raises(StateLost, match="rank 2's part"):
+        make_plan(survivors, ["s0"], 3, sharding=sharding)

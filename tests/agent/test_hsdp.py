@@ -69,6 +69,23 @@ def test_a_whole_replica_group_dies_at_once(undisturbed: Outcome, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_another_rank_dies_while_the_members_connect_for_a_spare(undisturbed: Outcome, tmp_path: Path) -> None:
+    faults = "kill:rank=1,step=6,point=in_allgather;kill:rank=2,step=6,point=form"
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
+    assert_exact(run, undisturbed, "replica", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_only_source_of_a_shard_dies_while_it_sends_and_the_run_says_so(tmp_path: Path) -> None:
+    faults = "kill:rank=1,step=6,point=in_allgather;kill:point=serve"
+    run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)
+    assert run.status != 0
+    assert "part of the state is gone" in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_both_holders_of_a_shard_die_and_the_run_says_so(tmp_path: Path) -> None:
     faults = "kill:rank=1,step=6,point=in_reduce_scatter;kill:rank=3,step=6,point=in_reduce_scatter"
     run = train_sharded(tmp_path, 2, faults=faults, workers=4, spares=2, steps=STEPS, timeout=300)

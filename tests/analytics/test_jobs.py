@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from tests.analytics.fleet import NOW, build, restarted, watch
-from tests.guarantee.facts import at
+from tests.guarantee.facts import END, at
 from tests.people import World
 from yoco.contracts.models import Contract, ContractYear
 from yoco.guarantee import tasks
@@ -166,8 +166,20 @@ def test_a_lost_task_is_started_again_and_old_answers_go(
     work(queue)
     tasks.analytics_compute(lost)  # delivered twice
     assert client.get(address(many, "rates")).status_code == 200
-    now.shift(datetime.timedelta(days=8))
+    now.shift(datetime.timedelta(minutes=61))
     call_command("tick")
+    assert not AnalyticsJob.objects.exists()  # nobody can ask as of that hour again
+    now.move_to(END + datetime.timedelta(hours=2))
+    client.force_login(many.viewer)
+    client.get(address(many, "rates"))
+    work(queue)
+    now.shift(datetime.timedelta(days=6))
+    call_command("tick")
+    client.force_login(many.viewer)
+    assert client.get(address(many, "rates")).status_code == 200  # an ended year's answer stays the same
+    assert not queue
+    now.shift(datetime.timedelta(days=2))
+    call_command("retention_apply")
     assert not AnalyticsJob.objects.exists()
 
 

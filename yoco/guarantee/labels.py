@@ -76,6 +76,22 @@ VERDICT_RULES = {
     "no_guarantee": _("the guarantee does not cover this year"),
 }
 
+# What made a restatement necessary; a person who restates gives a reason in words instead.
+RESTATED_BECAUSE: dict[str, Promise] = {
+    "late_report": _("A report arrived after the year had closed."),
+    "silence": _("A workload went silent."),
+    "silence_explained": _("A silence was explained."),
+    "run_ended": _("A workload told of its end."),
+    "exclusion_decided": _("An exclusion was decided."),
+    "exclusion_withdrawn": _("An exclusion was withdrawn."),
+    "dispute_upheld": _("An objection was upheld."),
+    "regrouped": _("Incidents were regrouped."),
+    "guarantee_added": _("The guarantee was added to the contract."),
+    "contract_ended_early": _("The contract ended early."),
+    "rebuilt": _("The incidents were placed anew."),
+    "placed_anew": _("The incidents were placed anew."),
+}
+
 # Why a snapshot names an incident.
 CHANGES = {
     "new": _("Began in this month"),
@@ -120,6 +136,14 @@ def rule_sentence(rule: str) -> str:
 def reason_sentence(reason: str) -> str:
     """What a condition's reason code means, in the reader's language."""
     return str(REASONS[reason])
+
+
+def restatement_because(reason: str) -> str:
+    """Why a statement was restated: the sentences of its codes in the reader's language, or what a person wrote."""
+    codes = reason.split(", ")
+    if not all(code in RESTATED_BECAUSE for code in codes):
+        return reason
+    return " ".join(dict.fromkeys(str(RESTATED_BECAUSE[code]) for code in codes))
 
 
 def verdict_sentence(rule: str) -> str:

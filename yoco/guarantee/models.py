@@ -2,6 +2,7 @@
 
 import datetime
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -10,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from yoco.accounts.models import User
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
 from yoco.core.ids import uuid7
-from yoco.incidents.models import Incident, Kind, Run
+from yoco.incidents.models import Decision, Incident, Kind, Run
 
 
 class Outcome(models.TextChoices):
@@ -193,6 +194,55 @@ class RestatementDue(models.Model):
     )
     reasons = models.JSONField(default=list, help_text="Stable codes of what changed, in the order they were seen.")
     since = models.DateTimeField(default=timezone.now)
+
+
+class ProposalKind(models.TextChoices):
+    RESTATEMENT = "restatement", _("Restatement of a closed year")
+    TERMS = "terms", _("New version of the terms")
+    END = "contract_end", _("Early end of the contract")
+
+
+class Proposal(models.Model):
+    """A step at the desk that takes effect once a second account manager has confirmed it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    kind = models.CharField(max_length=12, choices=ProposalKind.choices)
+    contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="proposals")
+    year = models.ForeignKey(ContractYear, null=True, on_delete=models.PROTECT, related_name="+")
+    said = models.JSONField(default=dict, encoder=DjangoJSONEncoder, help_text="What its service is called with.")
+    reason = models.TextField()
+    shown_sha256 = models.CharField(
+        max_length=64, help_text="Of what was shown when it was made; it is confirmed on that alone."
+    )
+    proposed_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    proposed_at = models.DateTimeField(default=timezone.now)
+    state = models.CharField(max_length=10, choices=Decision.choices, default=Decision.PENDING)
+    decided_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    decision_note = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-proposed_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["contract", "kind"], condition=Q(state="pending"), name="proposal_one_pending"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="accepted") | (Q(decided_by__isnull=False) & ~Q(decided_by=F("proposed_by"))),
+                name="proposal_four_eyes",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="pending", decided_at=None) | (~Q(state="pending") & Q(decided_at__isnull=False)),
+                name="proposal_decided_has_time",
+            ),
+        ]
+        indexes = [
+            # The desk's queue; few ever wait.
+            models.Index(fields=["proposed_at"], condition=Q(state="pending"), name="proposal_pending"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{ProposalKind(self.kind).label}, {self.contract}"
 
 
 class ImportFile(models.Model):

@@ -30,7 +30,7 @@ from yoco.incidents.models import StepHour
 log = logging.getLogger(__name__)
 VERSION = 1  # of what is computed and how it is kept; a change makes every answer a new one
 LOST_AFTER = datetime.timedelta(minutes=10)
-KEPT_FOR = datetime.timedelta(days=7)
+HOUR = datetime.timedelta(hours=1)
 ATTEMPTS = 3  # while reports keep arriving
 
 
@@ -163,16 +163,21 @@ def _inputs_sha256(question: Question, years: Sequence[ContractYear]) -> str:
     """A hash of the question and of all that its answer is made of.
 
     Placings are written under their contract's lock with the time of that moment, so any change of one moves the
-    latest time of its year, or the number where it leaves the year. Six queries, none of which reads the placings
+    latest time of its year, or the number where it leaves the year. Four queries, none of which reads the placings
     themselves: their indexes answer.
     """
     scope = fleet_scope(years=years, now=question.at)
     contracts = {year.contract_id for year in years}
-    latest = Placement.objects.filter(year=OuterRef("pk")).order_by("-placed_at").values("placed_at")[:1]
+    placings = Placement.objects.filter(year=OuterRef("pk"))
+    versions = GuaranteeTerms.objects.filter(contract=OuterRef("contract"))
     every = ContractYear.objects.filter(contract__in=contracts).order_by("pk")
-    placed = list(every.annotate(last=Subquery(latest)).values_list("pk", "last"))
-    incidents = Placement.objects.filter(year__in=[pk for pk, _ in placed]).aggregate(n=Count("lead"))
-    versions = GuaranteeTerms.objects.filter(contract__in=contracts).count()
+    placed = list(
+        every.annotate(
+            last=Subquery(placings.order_by("-placed_at").values("placed_at")[:1]),
+            incidents=Subquery(placings.values("year").annotate(n=Count("lead")).values("n")),
+            versions=Subquery(versions.values("contract").annotate(n=Count("pk")).values("n")),
+        ).values_list("pk", "last", "incidents", "versions")
+    )
     steps = StepHour.objects.filter(
         run__contract__in=contracts, hour__gte=min(year.starts_at for year in years), hour__lt=scope.until
     ).aggregate(n=Count("pk"), steps=Sum("steps"), took=Sum("took_ms"))
@@ -183,7 +188,7 @@ def _inputs_sha256(question: Question, years: Sequence[ContractYear]) -> str:
         for year in sorted(years, key=lambda year: str(year.pk))
     ]
     runs = [(str(run.id), run.name, run.gpus, run.gpus_per_node, run.spans) for run in runs_watched(scope)]
-    facts = [VERSION, asdict(question), placed, incidents, versions, steps, agreed, runs]
+    facts = [VERSION, asdict(question), placed, steps, agreed, runs]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -200,8 +205,8 @@ def _start(job_id: uuid.UUID) -> None:
 
 
 def jobs_sweep(*, as_of: datetime.datetime) -> int:
-    """Starts again what waits or runs without going on, and drops answers of last week. Returns how many it started."""
-    AnalyticsJob.objects.filter(alive_at__lt=as_of - KEPT_FOR).delete()
+    """Starts again what waits or runs without going on, and drops answers of an hour that is over. Returns how many it started."""
+    AnalyticsJob.objects.filter(pk__in=_outdated(as_of)).delete()
     lost = AnalyticsJob.objects.filter(state__in=[JobState.WAITING, JobState.RUNNING], alive_at__lt=as_of - LOST_AFTER)
     started = 0
     for job_id in list(lost.values_list("pk", flat=True)):
@@ -210,3 +215,13 @@ def jobs_sweep(*, as_of: datetime.datetime) -> int:
             _start(job_id)
             started += 1
     return started
+
+
+def _outdated(as_of: datetime.datetime) -> list[uuid.UUID]:
+    """Answers as of an hour that is over: whoever asks now asks as of a later one. Of an ended year they stay the same."""
+    ended = AnalyticsJob.objects.filter(state__in=[JobState.DONE, JobState.FAILED], alive_at__lt=as_of - HOUR)
+    return [
+        pk
+        for pk, alive_at, asked in ended.values_list("pk", "alive_at", "question__as_of")
+        if alive_at - datetime.datetime.fromisoformat(asked) < HOUR
+    ]

@@ -16,6 +16,7 @@ from yoco.contracts.models import GuaranteeTerms, YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import INTERVALS, verdict_sentence, verdict_words
+from yoco.guarantee.models import Statement
 from yoco.guarantee.report import credit_words
 from yoco.guarantee.selectors import year_burn_down, year_report
 from yoco.guarantee.tally import report_with_interval
@@ -50,7 +51,11 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "years": years_begun(years=years, at=now)[::-1],
         "report": report,
         "terms": terms,
-        "earlier_revisions": range(report.statement.revision - 1, 0, -1) if report.statement else [],
+        "earlier_revisions": Statement.objects.filter(year=year, revision__lt=report.statement.revision)
+        .defer("canonical", "summary")
+        .order_by("-revision")
+        if report.statement and report.statement.revision > 1
+        else [],
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
         "tone": TONES[report.verdict],

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('contracts', '0003_terms_append_only'),
-        ('guarantee', '0022_statement_share'),
+        ('guarantee', '0023_proposals'),
     ]
 
     operations = [
