@@ -61,6 +61,7 @@ def context_of(snapshot: Snapshot) -> dict[str, Any]:
         "terms": snapshot.terms,
         "report": report,
         **gauge_of(report),
+        "over": -report.failures_still_allowed,
         "provisional_words": _(
             "Provisional: the figures of the contract year up to %(day)s, as they were known when this was made. "
             "A snapshot decides nothing; the verdict stands in the statement, once the year has closed."
