@@ -109,6 +109,17 @@ def check(page: Page) -> None:
     assert too_wide <= 0, f"{page.url} is {too_wide} px wider than the window"
 
 
+def printed(page: Page) -> None:
+    """On paper: the content without what is only to click on, every evidence open, all columns, and for whom."""
+    page.emulate_media(media="print")
+    for gone in (".top", ".foot", "main button"):
+        expect(page.locator(gone).first).to_be_hidden()
+    expect(page.locator(".conditions details dd").first).to_be_visible()
+    expect(page.locator(".printed")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.emulate_media(media="screen")
+
+
 def sign_in(page: Page, person: User, language: str) -> None:
     words = WORDS[language]
     page.goto("/accounts/login/")
@@ -161,6 +172,7 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     assert "outcome=not_resolved" in page.url
     expect(page.get_by_role("rowheader")).to_have_count(4)
     page.get_by_role("rowheader").first.get_by_role("link").click()
+    printed(page)
     page.get_by_text(words["evidence"], exact=True).first.click()
     check(page)
     page.get_by_role("link", name=words["object"]).click()
@@ -205,6 +217,9 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.goto(f"/settings/mail/{scene.world.owner.memberships.get().pk}/")
     check(page)
+    page.goto(f"/organisations/{organisation.pk}/audit/")
+    expect(page.get_by_role("row")).not_to_have_count(0)
+    check(page)
     page.goto("/no/such/page/")
     check(page)
 
@@ -243,6 +258,9 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     page.get_by_label(words["reason"]).fill("Killed by its owner.")
     page.get_by_role("button", name=words["propose"]).click()
     expect(page.get_by_text("Killed by its owner.")).to_be_visible()
+    check(page)
+    page.goto("/audit/?kind=credits")
+    expect(page.get_by_role("row")).not_to_have_count(0)
     check(page)
     page.goto("/desk/")
     check(page)

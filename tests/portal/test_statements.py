@@ -54,12 +54,13 @@ def test_the_csv_has_every_incident_of_the_statement(owner: Client, scene: Scene
 
 
 @pytest.mark.parametrize(
-    ("language", "words", "share", "alternatives"),
+    ("language", "words", "share", "page_of", "alternatives"),
     [
         (
             "en",
             "The commitment was not met.",
             "80.00 %",
+            "Page {} of {}",
             [
                 "16 of 20 failures resolved without loss; 90 % required",
                 "Failures still allowed at the end of each day",
@@ -69,12 +70,13 @@ def test_the_csv_has_every_incident_of_the_statement(owner: Client, scene: Scene
             "es",
             "El compromiso no se cumplió.",
             "80,00 %",
+            "Página {} de {}",
             ["16 de 20 fallos resueltos sin pérdida; se exige el 90 %", "Fallos aún permitidos al final de cada día"],
         ),
     ],
 )
 def test_the_pdf_is_tagged_and_says_what_the_page_says(
-    owner: Client, scene: Scene, language: str, words: str, share: str, alternatives: list[str]
+    owner: Client, scene: Scene, language: str, words: str, share: str, page_of: str, alternatives: list[str]
 ) -> None:
     pdf = PdfReader(io.BytesIO(body(owner, url(scene, "_pdf"), **{"accept-language": language})))
     # PDF/UA-1: tagged, with a language and a title, and it says so itself.
@@ -88,7 +90,14 @@ def test_the_pdf_is_tagged_and_says_what_the_page_says(
     text = re.sub(r"\s+", " ", " ".join(page.extract_text() for page in pdf.pages).replace("\xa0", " "))
     assert words in text
     assert share in text
-    assert Statement.objects.get(year=scene.closed_year).sha256 in text.replace(" ", "")
+    sha256 = Statement.objects.get(year=scene.closed_year).sha256
+    assert sha256 in text.replace(" ", "")
+    for number, page in enumerate(pdf.pages, start=1):  # a sheet that gets lost is missed, and known again
+        foot = re.sub(r"\s+", " ", page.extract_text())
+        assert page_of.format(number, len(pdf.pages)) in foot
+        assert sha256[:16] in foot.replace(" ", "")
+    signed = {"en": "Name, date, signature", "es": "Nombre, fecha, firma"}[language]
+    assert pdf.pages[-1].extract_text().count(signed) == 2  # on one sheet, whole
 
 
 def fonts_of(page: Any) -> list[Any]:

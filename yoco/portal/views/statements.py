@@ -28,7 +28,7 @@ from yoco.portal.budget import frozen_budget
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import is_member
-from yoco.portal.words import threshold_words
+from yoco.portal.words import share_words, threshold_words
 
 # Of one person in one process: a document takes a processor for seconds.
 PDF_RATE = Rate(per_second=0.5, burst=10)
@@ -82,6 +82,8 @@ def context_of(statement: Statement) -> dict[str, Any]:
         "statement": statement,
         "terms": statement.terms,
         "report": report,
+        "required": share_words(report.threshold["num"], report.threshold["den"]),
+        "credit_share": share_words(statement.terms.credit_rate_num, statement.terms.credit_rate_den),
         "verdict_words": verdict_words(report.verdict, closed=True),
         "verdict_reason": verdict_sentence(report.verdict_rule),
         **gauge_of(report),
