@@ -1,7 +1,10 @@
 # Two images from one file:  docker build --target service .   and   docker build --target agent .
 # The service's image holds no torch; the agent's holds no Django.
-FROM python:3.11-slim-bookworm AS base
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE} AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/venv/bin:$PATH
+# The root file system is read-only in docker-compose.yml; the fonts' cache goes where there is a tmpfs.
+ENV XDG_CACHE_HOME=/tmp/cache
 RUN useradd --system --create-home --uid 10001 yoco
 WORKDIR /app
 

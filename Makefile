@@ -1,6 +1,6 @@
 # Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint bench lock audit venv translations clean
+.PHONY: help demo test soak lint bench load lock audit venv translations clean
 PY := .venv/bin/python
 
 help: ## list the targets
@@ -22,6 +22,10 @@ lint: venv ## ruff, mypy, import-linter, Django's checks, missing migrations
 
 bench: venv ## measure the figures of docs/benchmarks.md into build/bench.json (ONLY=agent|service|KEY,… for a part)
 	@$(PY) -m tools.bench --only '$(ONLY)'
+
+load: export NEED_SYSTEM_PACKAGES = 1
+load: venv ## 15 minutes of mixed traffic, database and broker killed on the way, everything counted (MINUTES=15, AGENTS=100)
+	@$(PY) -m tools.load --minutes $(or $(MINUTES),15) --agents $(or $(AGENTS),100) $(ARGS)
 
 LOCK = @$(PY) -m uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command "make lock" $(ARGS)

@@ -5,7 +5,6 @@ Tests that use them are marked `postgres` and/or `redis`.
 
 import os
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,11 +15,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tools.compose import BEAT_READY, WORKER_READY
 from tools.services import HOST, Postgres, Redis, Server, free_port, scratch_directory
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKER_READY = " ready."  # what Celery logs once it takes tasks
-BEAT_READY = "beat: Starting..."
 PRODUCTION_LIKE = {
     "DJANGO_SETTINGS_MODULE": "yoco.settings",
     "SECRET_KEY": "only-for-tests-" + "x" * 50,
@@ -73,22 +71,6 @@ def own_postgres(server_directory: Path) -> Iterator[Postgres]:
         yield server
 
 
-def make_roles(server: Postgres) -> tuple[str, str]:
-    """Runs deploy/postgres/roles.sql as it is documented; the URLs of the owner and of the serving role."""
-    admin = f"postgresql://postgres:{server.password}@{HOST}:{server.port}/postgres"
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute("DROP DATABASE yoco")  # which the server of tests comes with
-    passwords = {"OWNER_PASSWORD": secrets.token_hex(16), "APP_PASSWORD": secrets.token_hex(16)}
-    script = ROOT / "deploy" / "postgres" / "roles.sql"
-    command = [server.binaries / "psql", admin, "--quiet", "--set=ON_ERROR_STOP=1", f"--file={script}"]
-    subprocess.run(command, env=passwords, check=True, timeout=30)
-    owner, app = (
-        f"postgresql://{role}:{passwords[name]}@{HOST}:{server.port}/yoco"
-        for role, name in (("yoco_owner", "OWNER_PASSWORD"), ("yoco_app", "APP_PASSWORD"))
-    )
-    return owner, app
-
-
 @pytest.fixture
 def own_redis(server_directory: Path) -> Iterator[Redis]:
     """A running Redis of this test's own, to kill and start again."""
@@ -102,14 +84,17 @@ def service_environment(database_url: str, redis_url: str = "", **more: str) -> 
     return kept | PRODUCTION_LIKE | {"DATABASE_URL": database_url, "REDIS_URL": redis_url} | more
 
 
-def web_server(directory: Path, environment: dict[str, str], *, workers: int = 1, threads: int = 4) -> Server:
-    """A gunicorn that serves the service, not started yet; its address is http://127.0.0.1:{port}."""
+def web_server(
+    directory: Path, environment: dict[str, str], *, workers: int = 1, threads: int = 4, root: Path = ROOT
+) -> Server:
+    """A gunicorn that serves the service of the tree `root`, not started yet; its address is http://127.0.0.1:{port}."""
     port = free_port()
     command = [
         sys.executable, "-m", "gunicorn", "yoco.wsgi:application", "--bind", f"{HOST}:{port}",
         "--workers", str(workers), "--threads", str(threads), "--no-control-socket",
     ]  # fmt: skip
-    return Server("web", command, directory=directory, port=port, environment=environment)
+    environment = environment | {"PYTHONPATH": str(root)}
+    return Server("web", command, directory=directory, port=port, environment=environment, cwd=root)
 
 
 def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
@@ -120,7 +105,7 @@ def celery_worker(directory: Path, environment: dict[str, str]) -> Server:
 
 def celery_beat(directory: Path, environment: dict[str, str]) -> Server:
     """The Celery beat, not started yet."""
-    arguments = ["beat", "--loglevel=INFO", "--scheduler=celery.beat:Scheduler"]
+    arguments = ["beat", "--loglevel=INFO", "--scheduler=yoco.beat:StampedScheduler"]
     return _celery(BEAT_READY, arguments, directory, environment)
 
 

@@ -5,68 +5,79 @@ only the addresses of PostgreSQL, Redis and the web port differ.
 """
 
 import ast
+import functools
 import importlib.metadata
 import os
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 from django.core.management import get_commands
 from packaging.requirements import Requirement
 
-from tests.services import BEAT_READY, ROOT, WORKER_READY, make_roles
-from tools.services import HOST, Server, free_port
+from tools.compose import COMPOSE, ONCE, ROOT, compose_environment, interpolate, make_roles, native_server
+from tools.services import HOST, Server, find_postgres, free_port
 
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-PASSWORDS = {f"{whose}_PASSWORD": "p" * 64 for whose in ("POSTGRES", "OWNER", "APP")}
-DOT_ENV = {"SECRET_KEY": "0123456789abcdef" * 4, "KEY_PEPPERS": "1=" + "k" * 64} | PASSWORDS
-ONCE = ["migrate", "grants"]  # as the owner of the tables
 OURS = [*ONCE, "web", "worker", "beat"]
 BIN = Path(sys.executable).parent
 
 
-def interpolate(text: str, variables: dict[str, str]) -> str:
-    """Replace ${NAME:-default} and ${NAME:?message} as Compose does."""
-
-    def value(match: re.Match[str]) -> str:
-        name, operator, operand = match["name"], match["operator"], match["operand"]
-        if variables.get(name):
-            return variables[name]
-        assert operator == ":-", f"{name} must be set: {operand}"
-        return operand
-
-    return re.sub(r"(?<!\$)\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<operand>[^}]*)\}", value, text)
+# As in a container: nothing but /tmp and /dev/shm can be written, and the process is user 10001 without capabilities
+# (for the kernel outside it stays who it was, so that it can read this checkout wherever it lies).
+CONFINED = """
+mount -t tmpfs tmpfs /tmp && mount -o remount,bind,ro / &&
+exec unshare --user --map-user=10001 --map-group=10001 setpriv --no-new-privs "$@"
+"""
 
 
-def compose_environment(service: str, **dot_env: str) -> dict[str, str]:
-    given = COMPOSE["services"][service]["environment"]
-    return {name: interpolate(str(value), DOT_ENV | dot_env) for name, value in given.items()}
+@functools.cache
+def confinement() -> list[str]:
+    """What a command is preceded by to run like a container; nothing where this machine forbids namespaces."""
+    if os.geteuid() != 0 or "/tmp" in (str(path) for path in (*ROOT.parents, *BIN.resolve().parents)):
+        return []
+    confined = ["unshare", "--mount", "sh", "-c", CONFINED, "sh"]
+    trial = [*confined, sys.executable, str(ROOT / "manage.py"), "version"]
+    return confined if subprocess.run(trial, capture_output=True).returncode == 0 else []
 
 
-def native_server(service: str, directory: Path, database_url: str, redis_url: str) -> Server:
-    """The compose service as a process of this machine, not started yet."""
-    environment = compose_environment(service)
+def health(service: str, server: Server) -> int:
+    """The exit status of the health check in the file, run where the service's process lives."""
+    kind, *command = COMPOSE["services"][service]["healthcheck"]["test"]
+    if kind == "CMD-SHELL":
+        command = ["sh", "-c", command[0].replace("$$", "$")]
+    if service == "postgres":
+        command[0] = str(find_postgres() / command[0])
+    if service == "redis":
+        command[1:1] = ["-p", str(server.port)]
+    command = [part.replace("8000", str(server.port)) for part in command]
+    assert server.process is not None
+    if confinement() and server.running() and service != "postgres":
+        command = ["nsenter", "--mount", f"--target={server.process.pid}", "--", *command]
+    environment = server.environment | {"HOSTNAME": socket.gethostname(), "PGPORT": str(server.port)}
+    return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode
+
+
+def confined_server(service: str, directory: Path, database_url: str, redis_url: str, **dot_env: str) -> Server:
+    """The compose service as a process of this machine that may do what its container may, not started yet."""
+    environment = compose_environment(service, **dot_env)
     role = "yoco_owner" if service in ONCE else "yoco_app"
     assert re.fullmatch(rf"postgresql://{role}:\w+@postgres:5432/yoco", environment["DATABASE_URL"])
     assert environment["REDIS_URL"] == "redis://redis:6379/0"
-    environment |= {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": redis_url,
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    port = free_port() if service == "web" else None
-    ready_text = {"worker": WORKER_READY, "beat": BEAT_READY}.get(service, "")
-    command = [part.replace("0.0.0.0:8000", f"{HOST}:{port}") for part in COMPOSE["services"][service]["command"]]
-    command = [str(ROOT / part) if part == "manage.py" else part for part in command]
-    return Server(service, command, directory=directory, port=port, ready_text=ready_text, environment=environment)
+    server = native_server(service, directory, database_url=database_url, redis_url=redis_url, **dot_env)
+    if confinement():
+        server.environment["BEAT_STAMP"] = environment["BEAT_STAMP"]
+        program = shutil.which(server.command[0], path=server.environment["PATH"])
+        server.command = [*confinement(), program or server.command[0], *server.command[1:]]
+    return server
 
 
 def test_every_setting_reaches_the_containers():
@@ -103,8 +114,42 @@ def test_long_running_services_restart_and_say_whether_they_are_well():
             assert service["restart"] == "no"
             continue
         assert service["restart"] == "unless-stopped"
-        if name != "beat":  # it has no port and does nothing but send ticks
-            assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+        assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+
+
+def test_every_service_has_its_limits_and_writes_no_endless_log():
+    total = 0
+    for name, service in COMPOSE["services"].items():
+        limits = service["deploy"]["resources"]["limits"]
+        amount, unit = re.fullmatch(r"(\d+)([mg])", limits["memory"]).groups()
+        total += int(amount) * (1024 if unit == "g" else 1) if name not in ONCE else 0
+        assert float(limits["cpus"]) > 0
+        assert limits["pids"] >= 50
+        assert service["logging"] == {"driver": "local", "options": {"max-size": "20m", "max-file": "5"}}
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        if name != "postgres":  # its image begins as root, to own its folders
+            assert service["read_only"] is True
+            assert service["cap_drop"] == ["ALL"]
+    assert total <= 6.5 * 1024  # fits a machine of 8 GiB
+
+
+def test_what_lives_longer_than_a_container_is_in_a_volume():
+    volumes = {
+        volume.rpartition(":")[0] for volume in COMPOSE["services"]["postgres"]["volumes"] if ":ro" not in volume
+    }
+    assert {interpolate(volume, {}) for volume in volumes} == {"postgres", "backups"} == COMPOSE["volumes"].keys()
+    assert not any("volumes" in COMPOSE["services"][name] for name in (*OURS, "redis"))
+
+
+def test_every_image_can_be_pinned_to_a_digest():
+    digest = "sha256:" + "0" * 64
+    for name, variable in (("postgres", "POSTGRES_IMAGE"), ("redis", "REDIS_IMAGE")):
+        pinned = interpolate(COMPOSE["services"][name]["image"], {variable: f"{name}@{digest}"})
+        assert pinned == f"{name}@{digest}"
+    (argument,) = COMPOSE["services"]["migrate"]["build"]["args"]
+    assert re.search(rf"^ARG {argument}=\S+\nFROM \$\{{{argument}\}} AS base$", DOCKERFILE, re.MULTILINE)
+    froms = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(froms) == {"${PYTHON_IMAGE}", "base"}
 
 
 def test_our_services_wait_for_the_migration_and_use_one_image():
@@ -125,39 +170,57 @@ def test_the_file_holds_no_secret():
             assert given[name].startswith("${" + name + ":?")
 
 
+def native_redis(directory: Path) -> Server:
+    port = free_port()
+    command = [*confinement(), *COMPOSE["services"]["redis"]["command"], "--port", str(port), "--bind", HOST]
+    return Server("redis", command, directory=directory, port=port)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 @pytest.mark.postgres
 @pytest.mark.redis
-def test_the_commands_run_here_with_the_same_environment(server_directory, own_postgres, redis_url):
+@pytest.mark.slow
+def test_the_commands_run_here_with_the_same_environment(server_directory, own_postgres):
     owner, app = make_roles(own_postgres)
+    with native_redis(server_directory) as redis:
+        assert health("redis", redis) == health("postgres", own_postgres) == 0
+        redis_url = f"redis://{HOST}:{redis.port}/0"
 
-    def server(name: str) -> Server:
-        return native_server(name, server_directory, owner if name in ONCE else app, redis_url)
+        def server(name: str) -> Server:
+            url = owner if name in ONCE else app
+            return confined_server(name, server_directory, url, redis_url, TICK_SECONDS="1")
 
-    for once in map(server, ONCE):
-        done = subprocess.run(once.command, env=once.environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
+        for once in map(server, ONCE):
+            done = subprocess.run(once.command, env=once.environment, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
 
-    with server("web") as web, server("worker") as worker, server("beat") as beat:
-        check = COMPOSE["services"]["web"]["healthcheck"]["test"]
-        healthy = [part.replace("8000", str(web.port)) for part in check[1:]]
-        assert subprocess.run(healthy, env=web.environment, timeout=30).returncode == 0, web.last_words()
-        page = httpx.get(f"http://{HOST}:{web.port}/accounts/login/")
-        assert page.status_code == 200
-        assert httpx.get(f"http://{HOST}:{web.port}/", headers={"Host": "evil.example"}).status_code == 400
+        with server("web") as web, server("worker") as worker, server("beat") as beat:
+            assert health("web", web) == 0, web.last_words()
+            page = httpx.get(f"http://{HOST}:{web.port}/accounts/login/")
+            assert page.status_code == 200
+            assert httpx.get(f"http://{HOST}:{web.port}/", headers={"Host": "evil.example"}).status_code == 400
+            assert health("worker", worker) == 0, worker.last_words()
+            assert health("beat", beat) == 0, beat.last_words()
+            assert wait_for(lambda: "yoco.notify.tasks.tick" in worker.log.read_text()), beat.last_words()
 
-        _, ping = COMPOSE["services"]["worker"]["healthcheck"]["test"]
-        answer = subprocess.run(
-            ["sh", "-c", ping.replace("$$", "$")],
-            env=worker.environment | {"HOSTNAME": socket.gethostname()},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert answer.returncode == 0, worker.last_words()
-        assert "1 node online" in answer.stdout
-        assert web.running()
-        assert worker.running()
-        assert beat.running(), beat.last_words()
+            assert beat.process is not None
+            beat.process.send_signal(signal.SIGSTOP)  # it hangs: alive, and of no use
+            assert wait_for(lambda: health("beat", beat) == 1)
+            beat.process.send_signal(signal.SIGCONT)
+            assert wait_for(lambda: health("beat", beat) == 0), beat.last_words()
+            worker.kill()
+            assert health("worker", worker) != 0
+            own_postgres.kill()
+            assert health("web", web) == 1
+            assert web.running()
 
 
 def test_the_dockerfile_copies_only_what_exists_and_what_is_not_ignored():

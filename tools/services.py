@@ -75,6 +75,7 @@ class Server:
         ready_text: str = "",
         environment: Mapping[str, str] | None = None,
         user: str | None = None,
+        cwd: Path | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
         start_seconds: float = 60.0,
     ) -> None:
@@ -85,6 +86,7 @@ class Server:
         self.ready_text = ready_text
         self.environment = dict(os.environ if environment is None else environment)
         self.user = user
+        self.cwd = directory if user else cwd
         self.stop_signal = stop_signal
         self.start_seconds = start_seconds
         self.log = directory / f"{name}.log"
@@ -174,7 +176,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
-                cwd=self.directory if self.user else None,
+                cwd=self.cwd,
                 start_new_session=True,
                 user=self.user,
                 group=_group(self.user),

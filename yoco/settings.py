@@ -6,6 +6,7 @@ The variables are listed in docs/settings.md; `manage.py check --deploy` judges 
 from pathlib import Path
 
 import environ
+from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
 from django.utils.translation import gettext_lazy as _
 from environ.fileaware_mapping import FileAwareMapping
@@ -62,6 +63,7 @@ INSTALLED_APPS = [
     "yoco.guarantee",
     "yoco.credits",
     "yoco.notify",
+    "yoco.records",
     "yoco.api",
     "yoco.portal",
     "yoco.desk",
@@ -164,8 +166,19 @@ CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: a broker that comes bac
 TICK_SECONDS = env.float("TICK_SECONDS", default=60.0)
 # A tick that nobody took in time is dropped: the next one does its work.
 CELERY_BEAT_SCHEDULE = {
-    "tick": {"task": "yoco.notify.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 2 * TICK_SECONDS}}
+    "tick": {"task": "yoco.notify.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 2 * TICK_SECONDS}},
+    "retention": {"task": "yoco.records.tasks.retention", "schedule": crontab(hour=3, minute=20)},
 }
+# For how many days what is kept (docs/data.md); heartbeats from the day on which their contract year was closed.
+RETENTION_DAYS = {
+    "heartbeats": env.int("KEEP_HEARTBEATS_DAYS", default=730),
+    "deliveries": env.int("KEEP_DELIVERIES_DAYS", default=90),
+    "invitations": env.int("KEEP_INVITATIONS_DAYS", default=365),
+    "sessions": env.int("KEEP_SESSIONS_DAYS", default=30),
+    "analytics": env.int("KEEP_ANALYTICS_DAYS", default=7),
+}
+# The file whose age tells a health check whether the beat still sends (yoco.beat).
+BEAT_STAMP = env.str("BEAT_STAMP", default="")
 OUTBOX_TASK = "yoco.notify.tasks.event_announce"
 
 AUTH_USER_MODEL = "accounts.User"

@@ -179,7 +179,7 @@ def test_a_lost_task_is_started_again_and_old_answers_go(
     assert client.get(address(many, "rates")).status_code == 200  # an ended year's answer stays the same
     assert not queue
     now.shift(datetime.timedelta(days=2))
-    call_command("tick")
+    call_command("retention_apply")
     assert not AnalyticsJob.objects.exists()
 
 

@@ -65,6 +65,10 @@ def test_a_fault_before_any_view_is_a_problem(
     response = post(Client(raise_request_exception=False), world)
     problem_of(response, status)
     assert response.headers.get("Retry-After") == ("5" if status == 503 else None)
+    page = calm.get("/")
+    assert (page.status_code, page["Content-Type"]) == (status, "text/html; charset=utf-8")
+    assert page.headers.get("Retry-After") == ("5" if status == 503 else None)
+    assert f">{status}<" in page.content.decode()
 
 
 def test_an_address_of_no_version_is_a_problem(calm: Client, db: None) -> None:

@@ -1,6 +1,7 @@
 """What is agreed, at the desk: a contract, its terms, fees, guarantee, end; entered, previewed, confirmed, refused."""
 
 import datetime
+import re
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
 from yoco.contracts.services import contract_create
 from yoco.contracts.words import SHARES, TERMS_LABELS
 from yoco.core.models import AuditEntry
+from yoco.credits.services import year_fees_record
+from yoco.guarantee.models import Proposal
+from yoco.guarantee.proposals import agreement_sha256
 
 D = datetime.date
 
@@ -29,6 +33,16 @@ def desk(client: Client, scene: Scene) -> Client:
 def send(client: Client, url: str, decision: str = "confirm", **fields: Any) -> tuple[int, str]:
     answer = client.post(url, {"decision": decision, **fields})
     return answer.status_code, answer.content.decode().replace("\xa0", " ")
+
+
+def propose(client: Client, scene: Scene, url: str, **fields: Any) -> str:
+    """Previews, confirms what was shown, and has the second person open the proposal; returns its address."""
+    _, page = send(client, url, "preview", **fields)
+    shown = re.search(r'name="shown" value="([0-9a-f]{64})"', page)
+    assert shown is not None, page
+    assert send(client, url, shown=shown.group(1), **fields)[0] == 302
+    sign_in(client, scene.world.second_account_manager)
+    return reverse("desk:proposal", args=[Proposal.objects.get(state="pending").pk])
 
 
 def entries(terms: GuaranteeTerms, **changes: Any) -> dict[str, Any]:
@@ -62,6 +76,7 @@ def test_a_version_of_the_terms_is_entered_previewed_as_a_diff_and_put_into_forc
         exclusions=["user_error", "site_outage"],
         credit_expiry="months",
         credit_expiry_months="18",
+        reason="Agreed with the renewal.",
     )
     status, page = send(desk, terms_url(scene), "preview", **fields)
     assert status == 200
@@ -77,8 +92,12 @@ def test_a_version_of_the_terms_is_entered_previewed_as_a_diff_and_put_into_forc
     assert "Credit if a year falls short" not in page  # it stays as it is
     assert scene.contract.terms.count() == 1
 
-    status, _ = send(desk, terms_url(scene), **fields)
-    assert status == 302
+    url = propose(desk, scene, terms_url(scene), **fields)
+    assert scene.contract.terms.count() == 1
+    _, page = send(desk, url, "nothing")
+    assert "Agreed with the renewal." in page
+    assert "<ins>95/100</ins>" in page
+    assert send(desk, url, "accept", note="As agreed.")[0] == 302
     second = scene.contract.terms.get(version=2)
     assert (second.threshold_num, second.threshold_den, second.credit_base) == (95, 100, "year_fees")
     assert (second.credit_expiry, second.credit_expiry_months, second.credit_expires_on) == ("months", 18, None)
@@ -96,6 +115,7 @@ def test_a_version_of_the_terms_is_entered_previewed_as_a_diff_and_put_into_forc
     desk.force_login(scene.world.owner)
     page = desk.get(reverse("portal:terms", args=[scene.contract.pk])).content.decode()
     assert "In force: version 1" in page
+    assert "Compare two versions" in page
     assert "To come" in page
     assert "<ins>95/100</ins>" in page
 
@@ -127,20 +147,38 @@ def test_a_version_of_the_terms_is_entered_previewed_as_a_diff_and_put_into_forc
 def test_terms_that_cannot_be_are_refused_in_words(
     desk: Client, scene: Scene, changes: dict[str, Any], says: str
 ) -> None:
-    fields = entries(scene.contract.terms.get(), effective_on="2028-09-01", threshold="95/100") | changes
+    fields = entries(scene.contract.terms.get(), effective_on="2028-09-01", threshold="95/100", reason="x") | changes
+    fields["shown"] = agreement_sha256(scene.contract)
     for decision in ("preview", "confirm"):
         status, page = send(desk, terms_url(scene), decision, **fields)
         assert status in (200, 409)
         assert says in page
-        assert "Put the version into force" not in page
+        assert "Propose the version" not in page
     assert scene.contract.terms.count() == 1
+    assert not Proposal.objects.exists()
 
 
 def test_a_preview_leads_back_to_the_entries(desk: Client, scene: Scene) -> None:
-    fields = entries(scene.contract.terms.get(), effective_on="2028-09-01", threshold="95/100")
+    fields = entries(scene.contract.terms.get(), effective_on="2028-09-01", threshold="95/100", reason="x")
     _, page = send(desk, terms_url(scene), "change", **fields)
     assert 'value="95/100"' in page
     assert "Show what changes" in page
+
+
+def test_terms_that_something_overtook_are_not_confirmed(desk: Client, scene: Scene) -> None:
+    fields = entries(scene.contract.terms.get(), effective_on="2028-09-01", threshold="95/100", reason="x")
+    _, page = send(desk, terms_url(scene), shown="0" * 64, **fields)
+    assert "What is agreed under this contract has changed since this was shown." in page
+    assert not Proposal.objects.exists()
+    url = propose(desk, scene, terms_url(scene), **fields)
+    year_fees_record(year=scene.running_year, fees_minor=100, actor=scene.world.account_manager)
+    _, page = send(desk, url, "nothing")
+    assert "It cannot be confirmed any more:" in page
+    assert send(desk, url, "accept", note="Yes.")[0] == 409
+    assert scene.contract.terms.count() == 1
+    sign_in(desk, scene.world.account_manager)
+    assert send(desk, url, "withdraw", note="Anew.")[0] == 302
+    assert Proposal.objects.get().state == "withdrawn"
 
 
 CONTRACT = {
@@ -245,11 +283,15 @@ def test_a_contract_is_ended_early_with_a_reason(desk: Client, scene: Scene) -> 
     status, page = send(desk, url, "preview", last_day="2027-12-31", reason="Insolvency.")
     assert (status, "<ins>31 Dec 2027</ins>" in page, "<ins>no longer</ins>" in page) == (200, True, True)
     assert send(desk, url, last_day="2027-12-31", reason=" ")[0] == 200
+    now = agreement_sha256(scene.contract)
     for late in ("2027-11-19", "2029-08-31"):  # yesterday: this morning's failures would leave the contract
-        status, page = send(desk, url, last_day=late, reason="Insolvency.")
+        status, page = send(desk, url, last_day=late, reason="Insolvency.", shown=now)
         assert (status, "ends early lies on 2027-11-20 or later, and before 2029-08-31" in page) == (409, True)
     assert scene.contract.years.count() == 3
-    assert send(desk, url, last_day="2027-12-31", reason="Insolvency.")[0] == 302
+    url = propose(desk, scene, url, last_day="2027-12-31", reason="Insolvency.")
+    assert scene.contract.years.count() == 3
+    assert "<ins>31 Dec 2027</ins>" in send(desk, url, "nothing")[1]
+    assert send(desk, url, "accept", note="Their letter is here.")[0] == 302
     assert Contract.objects.get(pk=scene.contract.pk).ends_on == D(2028, 1, 1)
     assert scene.contract.years.count() == 2
     assert AuditEntry.objects.get(action="contract.ended_early").data["reason"] == "Insolvency."

@@ -147,7 +147,8 @@ def flag(scene: Scene) -> None:
 def test_a_flagged_credit_is_withdrawn_after_a_look(client: Client, scene: Scene) -> None:
     flag(scene)
     sign_in(client, scene.world.account_manager)
-    assert "Credits to settle 1 ACME-7 · Year 1" in text_of(client, reverse("desk:portfolio"))
+    assert "Credits to settle 1" in text_of(client, reverse("desk:portfolio"))
+    assert "ACME-7 · Year 1" in text_of(client, reverse("desk:queue", args=["credits-to-settle"]))
     assert "It pays nothing until somebody settles it." in text_of(
         client, reverse("desk:credit", args=[scene.credit.pk])
     )
@@ -193,14 +194,16 @@ def test_an_unknown_step_or_credit_does_not_exist(client: Client, scene: Scene) 
 def test_the_portfolio_lists_what_waits_and_ranks_by_risk(client: Client, scene: Scene) -> None:
     client.force_login(scene.world.account_manager)
     page = text_of(client, reverse("desk:portfolio"))
-    assert "Credits to issue 1 ACME-7 · Year 1" in page
+    assert "Credits to issue 1" in page
     assert "ACME-7 Acme Undecided 92.30 % 12 / 13 0" in page
+    queue = text_of(client, reverse("desk:queue", args=["credits-to-issue"]))
+    assert "ACME-7 · Year 1 Acme" in queue
 
 
 def test_the_contract_page_has_terms_years_orders_and_credits(client: Client, scene: Scene) -> None:
     client.force_login(scene.world.account_manager)
     page = text_of(client, reverse("desk:contract", args=[scene.contract.pk]))
-    assert "Year 1 1 Sept 2026 31 Aug 2027 Closed" in page
+    assert "Year 1 1 Sept 2026 – 31 Aug 2027 Closed Revision 1 Short Restate , Year 1 Record" in page  # noqa: RUF001
     assert "R-2027 Renewal 2 Nov 2027 US$4,800,000.00" in page
     assert "Version 1 In force from 1 Sept 2026 Threshold 90/100 · Credit 25/100" in page
 

@@ -8,10 +8,11 @@ import time_machine
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from tests.portal.scene import NOW, Scene, build_scene
+from tests.desk.test_restating import exclude_until_met
+from tests.portal.scene import NOW, Scene, build_scene, issue_and_approve
 from tests.portal.test_access import PAGES as ARGUMENTS
 from tests.portal.test_in_browser import WIDTHS, check, give_password, sign_in, sign_out
-from yoco.contracts.models import Contract
+from yoco.guarantee.models import Proposal
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -20,8 +21,11 @@ WORDS = {
         "new_version": "New version of the terms",
         "effect": "Takes effect on",
         "threshold": "Share that must be resolved without loss",
+        "reason": "Reason",
         "show": "Show what changes",
-        "put": "Put the version into force",
+        "put": "Propose the version",
+        "proposed": "It waits for a second person.",
+        "confirm": "Confirm it",
         "recorded": "The new version of the terms is recorded.",
         "wrong": "Some entries cannot be right.",
         "terms": "All terms and their versions",
@@ -31,8 +35,11 @@ WORDS = {
         "new_version": "Nueva versión de las condiciones",
         "effect": "Entra en vigor el",
         "threshold": "Proporción que debe resolverse sin pérdida",
+        "reason": "Motivo",
         "show": "Mostrar qué cambia",
-        "put": "Poner en vigor la versión",
+        "put": "Proponer la versión",
+        "proposed": "Espera a una segunda persona.",
+        "confirm": "Confirmar",
         "recorded": "La nueva versión de las condiciones está registrada.",
         "wrong": "Algunos datos no pueden ser correctos.",
         "terms": "Todas las condiciones y sus versiones",
@@ -54,6 +61,8 @@ PAGES = [
     "desk:revert",
     "desk:dispute",
     "desk:exclusion_withdraw",
+    "desk:restate",
+    "desk:queue",
 ]
 
 
@@ -82,10 +91,21 @@ def test_a_version_of_the_terms_goes_from_the_desk_to_the_customer(
     expect(page.get_by_text(words["wrong"])).to_be_visible()
     check(page)
     page.get_by_label(words["threshold"]).fill("95/100")
+    page.get_by_label(words["reason"], exact=True).fill("The customer agreed.")
     page.get_by_role("button", name=words["show"]).click()
     expect(page.get_by_text("90/100")).to_be_visible()
     check(page)
     page.get_by_role("button", name=words["put"]).click()
+    expect(page.get_by_text(words["proposed"]).first).to_be_visible()
+    check(page)
+    sign_out(page, language)
+
+    sign_in(page, scene.world.second_account_manager, language)
+    page.goto(reverse("desk:proposal", args=[Proposal.objects.get().pk]))
+    give_password(page, language)
+    check(page)
+    page.get_by_label(words["reason"], exact=True).fill("As agreed.")
+    page.get_by_role("button", name=words["confirm"]).click()
     expect(page.get_by_text(words["recorded"])).to_be_visible()
     check(page)
     sign_out(page, language)
@@ -110,9 +130,17 @@ def test_every_page_of_the_desk_is_accessible(page: Page, scene: Scene, language
         page.goto(reverse(name, args=arguments(scene)))
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         check(page)
+    # A preview with moves, an effect on the credit and postings.
+    issue_and_approve(scene)
+    exclude_until_met(scene)
+    page.goto(reverse("desk:restate", args=[scene.contract.pk, scene.closed_year.pk]))
+    page.get_by_label(WORDS[language]["reason"], exact=True).fill("So it was.")
+    page.get_by_role("button", name=WORDS[language]["show"]).click()
+    expect(page.get_by_text("R-2027")).to_be_visible()
+    check(page)
 
 
-def test_a_keyboard_alone_ends_a_contract(page: Page, scene: Scene) -> None:
+def test_a_keyboard_alone_proposes_the_end_of_a_contract(page: Page, scene: Scene) -> None:
     sign_in(page, scene.world.account_manager, "en")
     page.goto(reverse("desk:contract_end", args=[scene.contract.pk]))
     give_password(page, "en")
@@ -132,5 +160,5 @@ def test_a_keyboard_alone_ends_a_contract(page: Page, scene: Scene) -> None:
         if page.evaluate("document.activeElement.value") == "confirm":
             break
     page.keyboard.press("Enter")
-    expect(page.get_by_text("The contract ends early.")).to_be_visible()
-    assert Contract.objects.get(pk=scene.contract.pk).ends_on.isoformat() == "2028-01-01"
+    expect(page.get_by_text("The early end is proposed.")).to_be_visible()
+    assert Proposal.objects.get().said == {"ends_on": "2028-01-01"}

@@ -158,7 +158,7 @@ def test_failures_become_one_only_with_a_second_person(desk: Client, scene: Scen
     assert desk.post(address, {"decision": "accept", "note": "So it was."}).status_code == 302
     assert counted(scene) == before
     sign_in(desk, scene.world.second_account_manager)
-    assert "Regroupings to decide" in text_of(desk, reverse("desk:portfolio"))
+    assert "Regroupings to decide 1" in text_of(desk, reverse("desk:portfolio"))
     assert f"{before - 1}" in text_of(desk, address)
     decide(desk, scene, "accept")
     assert counted(scene) == before - 1

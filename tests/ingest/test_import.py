@@ -83,6 +83,22 @@ def test_local_times_are_right_and_what_is_ambiguous_is_refused(world: World, pa
     assert not AgentBoot.objects.exists()
 
 
+def test_rejects_of_an_earlier_run_do_not_stay(world: World, path: Path) -> None:
+    run(path, OUTAGES, **OUTAGE_OPTIONS)
+    assert len(rejects(path)) == 3
+    run(path, OUTAGES.rsplit("\n", 4)[0] + "\n", **OUTAGE_OPTIONS)
+    assert not path.with_name(path.name + ".rejects.csv").exists()
+
+
+def test_a_preview_refuses_what_the_import_refuses(world: World, path: Path) -> None:
+    first, second = OUTAGES.split("\n", 2)[:2]
+    text = f"{first},note\n{second},{'x' * 70_000}\n"
+    options = OUTAGE_OPTIONS | {"map": [*OUTAGE_OPTIONS["map"], "name=note"]}
+    previewed, preview_error = run(path, text, dry_run=True, **options)
+    assert "1: 1 lines were rejected" in str(preview_error), previewed
+    assert run(path, text, **options)[1] == preview_error
+
+
 def test_a_fold_resolves_the_repeated_hour(world: World, path: Path) -> None:
     run(path, OUTAGES, fold=1, **OUTAGE_OPTIONS)
     assert minutes() == {node: value for node, value in truth().items() if node != "n9"}

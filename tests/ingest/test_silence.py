@@ -48,6 +48,23 @@ def test_a_silent_run_becomes_unaccounted_once(beating: AgentClient, world: Worl
     assert len(silences()) == 1
 
 
+def test_a_slow_clock_is_no_silence(agent: AgentClient, now) -> None:
+    """Of a boot whose clock is two hours behind: heard every half hour, then lost; its failure explains the silence."""
+    for minutes in (0, 30, 60, 90):
+        at = NOW + minutes * MINUTE
+        now.move_to(at)
+        agent.missing(heartbeat(at=(at - 120 * MINUTE).isoformat(), step=1200))
+        assert sweep(now, minutes + 29) == {}
+    assert sweep(now, 149) == {}
+    (silence,) = silences() if sweep(now, 151) else []
+    assert silence.started_at == NOW - 30 * MINUTE  # by its own clock, as whatever it may still tell
+    failed = NOW - 30 * MINUTE
+    phases = {"phases__started_at": failed.isoformat(), "phases__detected_at": failed.isoformat()}
+    agent.reports(detected(**phases, sent_at=failed.isoformat()))
+    silence.refresh_from_db()
+    assert silence.state == "resolved"
+
+
 def test_the_window_is_that_of_the_contract_year(beating: AgentClient, world: World, now) -> None:
     """A version that takes effect during a year governs from the next year on."""
     shorter = {"effective_on": datetime.date(2026, 10, 1), "silence_window_minutes": 10}

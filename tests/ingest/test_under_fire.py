@@ -55,7 +55,7 @@ class Service:
             f"{self.url}/api/v1/reports",
             content=json.dumps(reports),
             headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
-            timeout=20,
+            timeout=60,
         )
         if response.status_code == 503:
             assert response.headers["Retry-After"]

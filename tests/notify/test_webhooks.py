@@ -44,9 +44,9 @@ def endpoint(world: World, receiver: Receiver, kinds: list[str] | None = None) -
     )
 
 
-def event(world: World, kind: str = "credit.amount_fixed") -> OutboxEvent:
+def event(world: World, kind: str = "credit.amount_fixed", **changes: str) -> OutboxEvent:
     """An event that no notice tells of, about the contract."""
-    payload = {"year": str(world.year.pk), "contract": str(world.contract.pk)}
+    payload = {"year": str(world.year.pk), "contract": str(world.contract.pk), **changes}
     return outbox_record(kind=kind, subject=world.year, organisation_id=world.organisation.pk, payload=payload)
 
 
@@ -223,6 +223,15 @@ def test_a_redirect_is_not_followed(world: World, receiver: Receiver) -> None:
     assert len(receiver.requests) == 1
     assert delivery_of(told).attempts.get().status == 307
     assert delivery_of(told).state == DeliveryState.PENDING
+
+
+def test_an_event_that_cannot_be_told_of_holds_up_no_other(world: World, receiver: Receiver) -> None:
+    endpoint(world, receiver)
+    broken = event(world, year="no id of a year")
+    told = event(world)
+    tick()
+    assert delivery_of(told).state == DeliveryState.DELIVERED
+    assert OutboxPending.objects.get().pk == broken.pk
 
 
 def test_a_worker_that_was_overtaken_changes_nothing(world: World, receiver: Receiver) -> None:

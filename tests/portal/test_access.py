@@ -1,5 +1,6 @@
 """Who may open what: every URL name is classified here, and the test fails for a name that is not."""
 
+import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from tests.portal.scene import Scene
 from yoco.accounts.invitations import invitation_create
 from yoco.accounts.models import Invitation, Membership, Role
-from yoco.guarantee.models import ImportFile, Statement, StatementShare
+from yoco.guarantee.models import ImportFile, Proposal, Statement, StatementShare
+from yoco.guarantee.proposals import agreement_sha256, terms_propose
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.sharing import statement_share
 from yoco.guarantee.uploads import import_file_keep
@@ -91,6 +93,17 @@ def some_regrouping(scene: Scene) -> RegroupingProposal:
     )
 
 
+def some_proposal(scene: Scene) -> Proposal:
+    return Proposal.objects.first() or terms_propose(
+        contract=scene.contract,
+        effective_on=datetime.date(2028, 9, 1),
+        fields={"threshold_num": 95},
+        reason="Agreed.",
+        actor=scene.world.account_manager,
+        shown=agreement_sha256(scene.contract),
+    )
+
+
 def some_dispute(scene: Scene) -> Dispute:
     return Dispute.objects.first() or dispute_raise(incident=scene.rolled_back, text="Not so.", actor=scene.world.owner)
 
@@ -164,6 +177,10 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:fleet_file": (lambda scene: [*organisation(scene), "contracts", "csv"], OWN),
     "portal:fleet_all": (nothing, DESK),
     "portal:fleet_all_file": (lambda scene: ["contracts", "parquet"], DESK),
+    "portal:audit": (organisation, MANAGED),
+    "portal:audit_csv": (organisation, MANAGED),
+    "portal:audit_all": (nothing, DESK),
+    "portal:audit_all_csv": (nothing, DESK),
     "portal:member_change": (lambda scene: [scene.world.organisation.pk, scene.world.owner.pk], POST_ONLY),
     "portal:webhooks": (organisation, MANAGED),
     "portal:webhook_new": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
@@ -204,12 +221,15 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:ledger": (contract, OWN),
     "portal:terms": (contract, OWN),
     "desk:portfolio": (nothing, DESK),
+    "desk:queue": (lambda scene: ["disputes"], DESK),
     "desk:contract": (contract, DESK),
     "desk:contract_new": (nothing, MONEY),
     "desk:terms_new": (contract, MONEY),
     "desk:guarantee_new": (contract, MONEY),
     "desk:contract_end": (contract, MONEY),
     "desk:year_fees": (year, MONEY),
+    "desk:restate": (year, MONEY),
+    "desk:proposal": (lambda scene: [some_proposal(scene).pk], MONEY),
     "desk:import": (contract, DESK),
     "desk:import_file": (import_file, DESK),
     "desk:import_rejects": (import_file, DESK),

@@ -29,9 +29,10 @@ def test_both_sides_talk_on_the_page_and_the_desk_sees_what_waits(client: Client
     world = scene.world
     assert write(client, world.team_mate, scene, "  Our rack had <b>no</b> power.\n") == 302
     client.force_login(world.account_manager)
-    assert "Comments to answer 1 ACME-7" in text_of(client, reverse("desk:portfolio"))
+    assert "Comments to answer 1" in text_of(client, reverse("desk:portfolio"))
+    assert "ACME-7 · llm-7b pre-training" in text_of(client, reverse("desk:queue", args=["comments"]))
     assert write(client, world.account_manager, scene, "Which breaker?") == 302
-    assert "Comments to answer" not in text_of(client, reverse("desk:portfolio"))
+    assert "Comments to answer 0" in text_of(client, reverse("desk:portfolio"))
 
     client.force_login(world.viewer)
     read = text_of(client, page)

@@ -129,6 +129,7 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.get_by_role("link", name=re.compile(words["year_1"])).first.click()
     expect(page.get_by_text(re.compile(r"80[.,]00 %")).first).to_be_visible()
+    page.locator("main details summary").first.click()  # the days of the budget
     check(page)
     page.get_by_role("link", name=words["statement"]).click()
     statement = page.url
@@ -248,8 +249,9 @@ def test_a_keyboard_reaches_the_content_and_every_link(page: Page, scene: Scene)
     assert skip.evaluate("element => element.getBoundingClientRect().top >= 0")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "content"
+    page.locator("main details").evaluate_all("all => all.forEach(details => details.open = true)")
     reached = set()
-    for _ in range(60):
+    for _ in range(120):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('href') || ''"))
     links = page.locator("main a").evaluate_all("links => links.map(link => link.getAttribute('href'))")

@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 
 from tests.ingest.reports import report
 from tests.people import PASSWORD
-from tests.services import ROOT, make_roles, web_server
-from tests.test_deployment import compose_environment
+from tests.services import ROOT, web_server
+from tools.compose import compose_environment, make_roles
 from tools.services import Postgres, scratch_directory
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("production")]

@@ -8,6 +8,7 @@ from django.contrib.auth.models import PermissionsMixin
 from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from yoco.core.ids import uuid7
@@ -30,6 +31,14 @@ class UserQuery(BaseUserManager["User"]):
         return self.create_user(email, password, is_superuser=True, is_account_manager=True, **fields)
 
 
+class Theme(models.TextChoices):
+    """How pages look; `auto` follows the device."""
+
+    AUTO = "auto", pgettext_lazy("theme", "Automatic")
+    LIGHT = "light", pgettext_lazy("theme", "Light")
+    DARK = "dark", pgettext_lazy("theme", "Dark")
+
+
 class User(AbstractBaseUser, PermissionsMixin):
     """A person. Customers belong to organisations by membership; account managers work at the desk for all of them."""
 
@@ -40,15 +49,29 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_account_manager = models.BooleanField(default=False, help_text="Works for the vendor, at the desk.")
     language = models.CharField(max_length=5, blank=True)
     time_zone = models.CharField(max_length=64, default="UTC")
+    theme = models.CharField(max_length=5, blank=True, choices=Theme.choices, help_text="Empty: never chosen.")
     date_joined = models.DateTimeField(default=timezone.now)
+    erased_at = models.DateTimeField(null=True, blank=True)
+    erased_number = models.PositiveIntegerField(
+        null=True, blank=True, unique=True, help_text="What is left of the name of a person who was erased."
+    )
 
     objects: ClassVar[UserQuery] = UserQuery()
     USERNAME_FIELD = "email"
 
     class Meta:
-        constraints = [models.UniqueConstraint(Lower("email"), name="user_email_unique_any_case")]
+        constraints = [
+            models.UniqueConstraint(Lower("email"), name="user_email_unique_any_case"),
+            models.CheckConstraint(
+                condition=models.Q(erased_at=None, erased_number=None)
+                | models.Q(erased_at__isnull=False, erased_number__isnull=False, is_active=False, name=""),
+                name="user_erased_whole",
+            ),
+        ]
 
     def __str__(self) -> str:
+        if self.erased_number is not None:
+            return gettext("erased person %(number)d") % {"number": self.erased_number}
         return self.name or self.email
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from yoco.accounts.keys import key_digest, key_generate, key_parse, key_text
 from yoco.accounts.models import AgentKey, Invitation, Membership, Organisation, Role, Scope, User
 from yoco.core.audit import audit_record
+from yoco.core.compiled import compiled
 from yoco.core.problem import DomainError
 
 if TYPE_CHECKING:
@@ -111,22 +112,20 @@ def agent_key_create(
     return key, key_text(parts)
 
 
+@compiled
+def _keys_live(*, lookup: str, scope: str, now: datetime) -> QuerySet[AgentKey]:
+    live = Q(expires_at=None) | Q(expires_at__gt=now)
+    keys = AgentKey.objects.select_related("organisation", "contract")
+    return keys.filter(live, lookup=lookup, scope=scope, revoked_at=None)
+
+
 def agent_key_verify(text: str) -> AgentKey | None:
     """The live key with this text, or None. An unknown lookup costs as much as a wrong secret and answers alike."""
     parts = key_parse(text)
     if parts is None:
         return None
     now = timezone.now()
-    key = (
-        AgentKey.objects.select_related("organisation", "contract")
-        .filter(
-            Q(expires_at=None) | Q(expires_at__gt=now),
-            lookup=parts.lookup,
-            scope=parts.scope,
-            revoked_at=None,
-        )
-        .first()
-    )
+    key = next(iter(_keys_live(lookup=parts.lookup, scope=parts.scope, now=now)), None)
     pepper = settings.KEY_PEPPERS.get(key.pepper if key else max(settings.KEY_PEPPERS), "")
     digest = key_digest(parts.secret, pepper)
     if key is None or not pepper or not hmac.compare_digest(digest, key.digest):
@@ -139,12 +138,14 @@ def agent_key_verify(text: str) -> AgentKey | None:
 
 @transaction.atomic
 def reader_update(*, user: User, **fields: str) -> None:
-    """How a person wants to read: any of `name`, `language`, `time_zone`, which the caller has validated."""
-    unknown = fields.keys() - {"name", "language", "time_zone"}
+    """How a person wants to read: any of `name`, `language`, `time_zone`, `theme`, which the caller has validated."""
+    unknown = fields.keys() - {"name", "language", "time_zone", "theme"}
     if unknown:
         raise TypeError(f"Not a setting of a reader: {', '.join(sorted(unknown))}.")
     User.objects.filter(pk=user.pk).update(**fields)
-    audit_record(action="reader.updated", actor=user, subject=user, data=dict(fields))
+    # The name stands with the person alone, where it can be erased; nothing can be erased from the audit log.
+    data = {field: value for field, value in fields.items() if field != "name"}
+    audit_record(action="reader.updated", actor=user, subject=user, data={"changed": sorted(fields), **data})
 
 
 @transaction.atomic

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
@@ -51,9 +52,13 @@ def too_many_requests(request: HttpRequest) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """500, with the number under which the fault is in the log; 503 where only the database does not answer."""
+    away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
     if not _is_api(request):
-        return defaults.server_error(request)
-    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        if not away:
+            return defaults.server_error(request)
+        page = render_to_string("500.html", {"status": HTTPStatus.SERVICE_UNAVAILABLE.value})
+        return HttpResponse(page, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"})
+    if away:
         detail = "The database does not answer. Send the request again later; nothing is stored twice."
         return problem_json(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
     request_id = str(uuid7())

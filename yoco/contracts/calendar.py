@@ -2,6 +2,7 @@
 
 import calendar
 import datetime
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,3 +56,18 @@ def year_spans(starts_on: datetime.date, ends_on: datetime.date, leap_day: LeapD
         spans.append(span)
         at = span.ends_on
     return spans
+
+
+def months_after(start: datetime.date, months: int) -> datetime.date:
+    """The same day of the month so many months later, or the last day of a shorter month."""
+    year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
+    return datetime.date(year, month + 1, min(start.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def year_months(starts_on: datetime.date, ends_on: datetime.date) -> list[tuple[datetime.date, datetime.date]]:
+    """The months of a contract year, half-open; they tile it. There are twelve, or fewer where the year is cut short.
+
+    Each begins on the day of the month on which the year did; the twelfth runs to the year's end.
+    """
+    inner = [day for n in range(1, 12) if (day := months_after(starts_on, n)) < ends_on]
+    return list(itertools.pairwise([starts_on, *inner, ends_on]))

@@ -37,6 +37,7 @@ def rows_write(rows: Sequence[models.Model], *, unique: tuple[str, ...] = (), up
         row._state.adding, row._state.db = False, alias
 
 
+@cache
 def _written(model: type[models.Model]) -> "list[models.Field[Any, Any]]":
     return [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
 

@@ -26,7 +26,12 @@ class AuditEntry(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
-        indexes = [models.Index(fields=["subject_type", "subject_id"], name="audit_by_subject")]
+        indexes = [
+            models.Index(fields=["subject_type", "subject_id"], name="audit_by_subject"),
+            # Pages of the log, of one organisation (null: of no organisation) and of all.
+            models.Index(fields=["organisation_id", "-at", "-id"], name="audit_by_organisation"),
+            models.Index(fields=["-at", "-id"], name="audit_by_time"),
+        ]
 
 
 class OutboxEvent(models.Model):

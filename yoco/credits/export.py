@@ -10,6 +10,7 @@ from yoco.core.downloads import cell
 from yoco.core.money import Money
 from yoco.credits.chain import GENESIS, timestamp
 from yoco.credits.ledger import entry_of
+from yoco.credits.models import LedgerTransaction
 from yoco.credits.selectors import AccountStatement, credit_balances, credits_of_contract, transactions_of_contract
 
 
@@ -20,23 +21,7 @@ def ledger_export(*, contract: Contract) -> dict[str, Any]:
     """
     credits = list(credits_of_contract(contract=contract))
     balances = credit_balances(credits=credits)
-    transactions = []
-    for row in transactions_of_contract(contract=contract):
-        entry = asdict(entry_of(row))
-        entry["effective_at"] = timestamp(row.effective_at)
-        entry["recorded_at"] = timestamp(row.recorded_at)
-        entry["postings"] = [
-            {
-                "line": posting.line,
-                "account": posting.account.kind,
-                "currency": posting.account.currency,
-                "minor": posting.minor,
-                "credit": str(posting.credit_id),
-                "order": str(posting.order_id) if posting.order_id else None,
-            }
-            for posting in sorted(row.postings.all(), key=lambda p: p.line)
-        ]
-        transactions.append(entry | {"version": row.version, "hash": row.hash})
+    transactions = [transaction_content(row) for row in transactions_of_contract(contract=contract)]
     return {
         "format": "yoco-ledger/1",
         "contract": {"id": str(contract.pk), "number": contract.number, "currency": contract.currency},
@@ -53,6 +38,28 @@ def ledger_export(*, contract: Contract) -> dict[str, Any]:
         ],
         "transactions": transactions,
         "head": transactions[-1]["hash"] if transactions else GENESIS,
+    }
+
+
+def transaction_content(row: LedgerTransaction) -> dict[str, Any]:
+    """One entry with its postings, exactly as hashed, and its hash."""
+    return {
+        **asdict(entry_of(row)),
+        "effective_at": timestamp(row.effective_at),
+        "recorded_at": timestamp(row.recorded_at),
+        "postings": [
+            {
+                "line": posting.line,
+                "account": posting.account.kind,
+                "currency": posting.account.currency,
+                "minor": posting.minor,
+                "credit": str(posting.credit_id),
+                "order": str(posting.order_id) if posting.order_id else None,
+            }
+            for posting in sorted(row.postings.all(), key=lambda p: p.line)
+        ],
+        "version": row.version,
+        "hash": row.hash,
     }
 
 

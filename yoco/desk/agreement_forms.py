@@ -16,7 +16,7 @@ from yoco.contracts.services import MOST_EXPIRY_MONTHS, TERMS_FIELDS
 from yoco.contracts.words import SHARES, TERMS_LABELS
 from yoco.core.money import CURRENCIES
 from yoco.core.zones import ZONE_CHOICES
-from yoco.desk.forms import MoneyField
+from yoco.desk.forms import MoneyField, reason_field
 
 LARGEST_PART = 1_000_000  # of a share written as a fraction
 EARLIEST, LATEST = datetime.date(2000, 1, 1), datetime.date(2200, 12, 31)
@@ -117,6 +117,7 @@ class TermsVersionForm(TermsForm):
             "A year keeps the version in force on its first guaranteed day; a later one governs from the next."
         ),
     )
+    reason = reason_field(help_text=_("The second person and the audit log read it word for word."))
 
     def clean(self) -> dict[str, Any]:
         said = super().clean()
@@ -173,22 +174,14 @@ class EndForm(forms.Form):
     """The day after which an agreement is over, and why."""
 
     last_day = day_field(label=_("Last day of the contract"), help_text=_("Today or later, in the contract's zone."))
-    reason = forms.CharField(
-        label=_("Reason"),
-        widget=forms.Textarea(attrs={"rows": 3}),
-        max_length=2000,
-        help_text=_("The audit log keeps it word for word."),
-    )
+    reason = reason_field(help_text=_("The second person and the audit log read it word for word."))
 
 
 class FeesForm(forms.Form):
     """The fees of a year. `amount` is cleaned to minor units."""
 
     amount = forms.DecimalField()
-    reason = forms.CharField(
-        label=_("Reason"),
-        widget=forms.Textarea(attrs={"rows": 3}),
-        max_length=2000,
+    reason = reason_field(
         required=False,
         help_text=_("Needed to correct the fees of a closed year. The audit log keeps it word for word."),
     )

@@ -19,6 +19,11 @@ from yoco.guarantee.uploads import MAX_BYTES
 from yoco.incidents.importers import SpecError
 
 
+def reason_field(**kwargs: Any) -> forms.CharField:
+    """Why somebody decides so, in words that are kept."""
+    return forms.CharField(label=_("Reason"), widget=forms.Textarea(attrs={"rows": 3}), max_length=2000, **kwargs)
+
+
 class ConfirmForm(forms.Form):
     """Nothing to say: pressing the button is the decision."""
 
@@ -34,6 +39,12 @@ class NoteForm(forms.Form):
         max_length=2000,
         help_text=_("The customer reads it word for word."),
     )
+
+
+class ProposalForm(forms.Form):
+    """A decision about what another person proposed."""
+
+    note = reason_field(help_text=_("The audit log keeps it word for word."))
 
 
 class ExclusionForm(NoteForm):
@@ -75,12 +86,13 @@ class MergeForm(NoteForm):
 class ReasonForm(ConfirmForm):
     """A decision that the audit log keeps with its reason."""
 
-    reason = forms.CharField(
-        label=_("Reason"),
-        widget=forms.Textarea(attrs={"rows": 3}),
-        max_length=2000,
-        help_text=_("The customer's statement and the audit log show it word for word."),
-    )
+    reason = reason_field(help_text=_("The customer's statement and the audit log show it word for word."))
+
+
+class RestateForm(forms.Form):
+    """Why a closed year is restated."""
+
+    reason = reason_field(help_text=_("The next revision of the statement shows it word for word to the customer."))
 
 
 class MoneyField(forms.DecimalField):

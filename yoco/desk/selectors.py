@@ -4,92 +4,31 @@ import datetime
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Min, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 from django.utils.translation import ngettext
 
-from yoco.contracts.models import Contract, ContractYear, YearState
-from yoco.credits.models import Credit, CreditState
-from yoco.guarantee.models import Outcome, Placement
+from yoco.contracts.models import Contract, ContractYear
+from yoco.guarantee.models import Statement
 from yoco.guarantee.rules import Tally, failures_still_allowed, share_floor
 from yoco.guarantee.tally import year_rules, year_verdict, years_tally
-from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident, RegroupingProposal, RootEvent
+from yoco.incidents.models import Incident, RootEvent
 
 
-def credits_waiting() -> QuerySet[Credit]:
-    """Credits to issue and to approve, and those that a later statement puts in question; oldest first."""
-    decide = Q(state__in=[CreditState.PROPOSED, CreditState.ISSUED])
+def years_stated(*, contract: Contract) -> QuerySet[ContractYear]:
+    """A contract's years, the latest first, each with the `revision` and `verdict` of its latest statement, if any."""
+    latest = Statement.objects.filter(year=OuterRef("pk")).order_by("-revision")
     return (
-        Credit.objects.filter(decide | Q(review_since__isnull=False))
-        .select_related("year__contract__organisation", "issued_by")
-        .order_by("proposed_at", "id")
+        ContractYear.objects.filter(contract=contract)
+        .annotate(revision=Subquery(latest.values("revision")[:1]), verdict=Subquery(latest.values("verdict")[:1]))
+        .order_by("-number")
     )
 
 
-def years_closing() -> QuerySet[ContractYear]:
-    """Years that ended and wait for late reports, the earliest end first."""
-    return (
-        ContractYear.objects.filter(state=YearState.CLOSING)
-        .select_related("contract__organisation")
-        .order_by("ends_at", "id")
-    )
-
-
-def disputes_open() -> QuerySet[Dispute]:
-    """Disputes that wait for a decision, oldest first."""
-    return (
-        Dispute.objects.filter(state=Decision.PENDING)
-        .select_related("incident__contract__organisation", "incident__run", "raised_by")
-        .order_by("raised_at", "id")
-    )
-
-
-def comments_unanswered(*, limit: int = 20) -> list[Comment]:
-    """What customers wrote last on an incident, if no account manager has written after it; the longest waiting first.
-
-    One line for each incident.
-    """
-    later = Comment.objects.filter(incident=OuterRef("incident"), id__gt=OuterRef("id"))
-    return list(
-        Comment.objects.filter(~Exists(later), by_desk=False)
-        .select_related("incident__contract", "incident__run", "by")
-        .order_by("at", "id")[:limit]
-    )
-
-
+STANDINGS_SHOWN = 50
+EVENTS_SHOWN = 30
 # Verdicts by how soon somebody should look.
 RISK = {"short": 0, "undecided": 1, "met": 2, "no_failures": 3}
-
-
-def exclusions_proposed() -> QuerySet[Exclusion]:
-    """Exclusions that wait for a second person, oldest first."""
-    return (
-        Exclusion.objects.filter(state=Decision.PENDING)
-        .select_related("incident__contract__organisation", "incident__run", "proposed_by")
-        .order_by("proposed_at", "id")
-    )
-
-
-def regroupings_proposed() -> QuerySet[RegroupingProposal]:
-    """Regroupings that wait for a second person, oldest first."""
-    return (
-        RegroupingProposal.objects.filter(state=Decision.PENDING)
-        .select_related("contract", "proposed_by")
-        .order_by("proposed_at", "id")
-    )
-
-
-def unaccounted_running(*, limit: int = 20) -> list[Placement]:
-    """Workloads that went silent in a year that is not closed, the latest first: somebody should ask the customer."""
-    return list(
-        Placement.objects.filter(outcome=Outcome.UNACCOUNTED, lead=True)
-        .exclude(year__state=YearState.CLOSED)
-        .select_related("incident__contract", "incident__run")
-        .order_by("-started_at", "-pk")[:limit]
-    )
-
-
-EVENTS_SHOWN = 30
 
 
 def events_near(*, incident: Incident) -> list[tuple[uuid.UUID, str]]:
@@ -117,27 +56,54 @@ def _event_name(row: RootEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a contract's running year stands. The verdict and its figures are None for a year without guarantee."""
+    """Where a contract stands: its running year, if any. The verdict and its figures are None without a guarantee."""
 
     contract: Contract
-    year: ContractYear
+    year: ContractYear | None = None
     verdict: str | None = None
     share_floor: str | None = None
     resolved: int | None = None
     counted: int | None = None
     failures_still_allowed: int | None = None
 
+    @property
+    def risk(self) -> tuple[bool, bool, int, int, str]:
+        """Sorts those first that fall short or may, then those that can afford the fewest misses."""
+        verdict = RISK.get(self.verdict or "", 9)
+        return (
+            self.year is None,
+            self.verdict is None,
+            verdict,
+            self.failures_still_allowed or 0,
+            self.contract.number,
+        )
 
-def standings(*, at: datetime.datetime) -> list[Standing]:
-    """Every contract's running year: short ones first, then those that can afford the fewest misses."""
+
+@dataclass(frozen=True, slots=True)
+class StandingsPage:
+    """A stretch of the portfolio. `after` continues it, the number of the last contract; empty at its end."""
+
+    rows: list[Standing]
+    after: str
+
+
+def standings(*, at: datetime.datetime, after: str = "") -> StandingsPage:
+    """Every contract by its running year, those at risk first; then those that have not begun or are over.
+
+    Risk comes from all of them, so all are read, in four queries; a page of them is shown.
+    """
     years = list(
         ContractYear.objects.filter(starts_at__lte=at, ends_at__gt=at)
         .select_related("contract__organisation")
         .prefetch_related("contract__terms")
     )
     tallies = years_tally(years=years)
-    found = [_standing(year, tallies[year.pk]) for year in years]
-    return sorted(found, key=lambda row: (row.verdict is None, RISK.get(row.verdict or "", 9), _slack(row)))
+    others = Contract.objects.exclude(pk__in=[year.contract_id for year in years]).select_related("organisation")
+    found = [_standing(year, tallies[year.pk]) for year in years] + [Standing(contract) for contract in others]
+    found.sort(key=lambda row: row.risk)
+    start = next((place + 1 for place, row in enumerate(found) if row.contract.number == after), 0)
+    rows = found[start : start + STANDINGS_SHOWN]
+    return StandingsPage(rows, rows[-1].contract.number if start + STANDINGS_SHOWN < len(found) else "")
 
 
 def _standing(year: ContractYear, tally: Tally) -> Standing:
@@ -156,7 +122,3 @@ def _standing(year: ContractYear, tally: Tally) -> Standing:
             resolved, counted, rules.terms.threshold_num, rules.terms.threshold_den
         ),
     )
-
-
-def _slack(row: Standing) -> int:
-    return row.failures_still_allowed if row.failures_still_allowed is not None else 0

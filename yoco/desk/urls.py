@@ -2,18 +2,21 @@
 
 from django.urls import path, re_path
 
-from yoco.desk.views import contracts, credits, imports, orders, portfolio, regrouping, reviews
+from yoco.desk.views import contracts, credits, imports, orders, portfolio, regrouping, restating, reviews
 
 app_name = "desk"
 
 urlpatterns = [
     path("", portfolio.portfolio, name="portfolio"),
+    path("queues/<slug:name>/", portfolio.queue, name="queue"),
     path("contracts/<uuid:contract_id>/", portfolio.contract_detail, name="contract"),
     path("contracts/new/", contracts.contract_new, name="contract_new"),
     path("contracts/<uuid:contract_id>/terms/new/", contracts.terms_new, name="terms_new"),
     path("contracts/<uuid:contract_id>/guarantee/", contracts.guarantee_new, name="guarantee_new"),
     path("contracts/<uuid:contract_id>/end/", contracts.contract_end, name="contract_end"),
     path("contracts/<uuid:contract_id>/years/<uuid:year_id>/fees/", contracts.year_fees, name="year_fees"),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/restate/", restating.restate, name="restate"),
+    path("proposals/<uuid:proposal_id>/", restating.proposal, name="proposal"),
     path("contracts/<uuid:contract_id>/import/", imports.upload, name="import"),
     path("imports/<uuid:file_id>/", imports.import_file, name="import_file"),
     path("imports/<uuid:file_id>/rejects.csv", imports.import_rejects, name="import_rejects"),

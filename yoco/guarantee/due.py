@@ -9,6 +9,7 @@ from yoco.credits.services import credits_sweep
 from yoco.guarantee.analytics.jobs import jobs_sweep
 from yoco.guarantee.intake import silences_account
 from yoco.guarantee.services import years_close
+from yoco.guarantee.snapshots import snapshots_make
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +25,16 @@ class Done:
 
 
 def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
-    """Accounts for silences, moves contract years on, brings credits up to date, starts lost jobs again, then `also`.
+    """Accounts for silences, freezes months, moves contract years on, brings credits up to date, starts lost jobs
+    again, then `also`.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
     """
     steps: list[Step] = [
         ("unaccounted incidents opened", lambda at: sum(silences_account(as_of=at).values())),
+        # Before the years: the snapshot of a year's last month shows it as it was until then.
+        ("monthly snapshots made", lambda at: len(snapshots_make(as_of=at))),
         ("contract years moved on", _years),
         ("steps of credits done", lambda at: credits_sweep(as_of=at)),
         ("jobs of the analytics started again", lambda at: jobs_sweep(as_of=at)),

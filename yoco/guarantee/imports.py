@@ -14,7 +14,7 @@ from yoco.contracts.models import Contract
 from yoco.guarantee.services import reports_accept
 from yoco.incidents.importers import Counted, Imported, ImportSpec, Rejected, SpecError, records_read
 from yoco.incidents.models import RawReport, ReportSource
-from yoco.incidents.payload import Invalid, report_read
+from yoco.incidents.payload import Invalid, report_take
 from yoco.incidents.services import root_event_windows
 
 BATCH = 500
@@ -153,7 +153,7 @@ def _preview(contract: Contract, batch: list[Imported]) -> list[tuple[str, str]]
     answers = []
     for one in batch:
         try:
-            report_read(one.report, received_at=timezone.now())
+            report_take(one.report, received_at=timezone.now())
         except Invalid as refusal:
             answers.append(("invalid", _reason(refusal.reason, refusal.path)))
         else:

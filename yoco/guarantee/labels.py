@@ -76,6 +76,37 @@ VERDICT_RULES = {
     "no_guarantee": _("the guarantee does not cover this year"),
 }
 
+# What made a restatement necessary; a person who restates gives a reason in words instead.
+RESTATED_BECAUSE: dict[str, Promise] = {
+    "late_report": _("A report arrived after the year had closed."),
+    "silence": _("A workload went silent."),
+    "silence_explained": _("A silence was explained."),
+    "run_ended": _("A workload told of its end."),
+    "exclusion_decided": _("An exclusion was decided."),
+    "exclusion_withdrawn": _("An exclusion was withdrawn."),
+    "dispute_upheld": _("An objection was upheld."),
+    "regrouped": _("Incidents were regrouped."),
+    "guarantee_added": _("The guarantee was added to the contract."),
+    "contract_ended_early": _("The contract ended early."),
+    "rebuilt": _("The incidents were placed anew."),
+    "placed_anew": _("The incidents were placed anew."),
+}
+
+# Why a snapshot names an incident.
+CHANGES = {
+    "new": _("Began in this month"),
+    "late_report": _("Reported after the snapshot of its month"),
+    "dispute_upheld": _("The customer's objection was upheld"),
+    "excluded": _("Excluded"),
+    "exclusion_withdrawn": _("Its exclusion was withdrawn"),
+    "explained": _("Its silence was explained"),
+    "decided": _("Decided; it was pending"),
+    "regrouped": _("Counted with other incidents than before"),
+    "amended": _("A later report amended it"),
+    "placed_anew": _("Placed anew"),
+    "removed": _("Belongs to another year now"),
+}
+
 INTERVALS: dict[str, Promise] = {
     "wilson": _("Wilson"),
     "clopper_pearson": _("Clopper-Pearson"),
@@ -107,6 +138,14 @@ def reason_sentence(reason: str) -> str:
     return str(REASONS[reason])
 
 
+def restatement_because(reason: str) -> str:
+    """Why a statement was restated: the sentences of its codes in the reader's language, or what a person wrote."""
+    codes = reason.split(", ")
+    if not all(code in RESTATED_BECAUSE for code in codes):
+        return reason
+    return " ".join(dict.fromkeys(str(RESTATED_BECAUSE[code]) for code in codes))
+
+
 def verdict_sentence(rule: str) -> str:
     """Why the verdict is what it is, in the reader's language."""
     return str(VERDICT_RULES[rule])
@@ -115,3 +154,8 @@ def verdict_sentence(rule: str) -> str:
 def verdict_words(verdict: str, *, closed: bool) -> str:
     """The verdict as a sentence; only a closed year's is final."""
     return str((VERDICTS_FINAL if closed else VERDICTS_SO_FAR)[verdict])
+
+
+def change_words(change: str) -> str:
+    """Why a snapshot names an incident, in the reader's language."""
+    return str(CHANGES[change])

@@ -1,5 +1,8 @@
 """Where each incident was placed, and the frozen statements of closed contract years."""
 
+import datetime
+
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -8,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from yoco.accounts.models import User
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
 from yoco.core.ids import uuid7
-from yoco.incidents.models import Incident, Kind, Run
+from yoco.incidents.models import Decision, Incident, Kind, Run
 
 
 class Outcome(models.TextChoices):
@@ -119,6 +122,41 @@ class Statement(models.Model):
         ]
 
 
+class Snapshot(models.Model):
+    """The figures of a year up to the end of one of its months, frozen like a statement, without a verdict.
+
+    Its text names the incidents that began in the month, and what changed of those before. Append-only.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    year = models.ForeignKey(ContractYear, on_delete=models.PROTECT, related_name="snapshots")
+    number = models.PositiveIntegerField(help_text="The month of the contract year, from 1.")
+    starts_on = models.DateField()
+    ends_on = models.DateField(help_text="The first day after the month.")
+    ends_at = models.DateTimeField()
+    late = models.BooleanField(help_text="Made so long after the month's end that facts can have come in between.")
+    terms = models.ForeignKey(GuaranteeTerms, on_delete=models.PROTECT, related_name="+")
+    counted = models.PositiveIntegerField()
+    resolved = models.PositiveIntegerField()
+    sha256 = models.CharField(max_length=64)
+    canonical = models.TextField(help_text="The canonical JSON that the hash is of.")
+    summary = models.JSONField(help_text="`report` of the canonical JSON, to read without its incidents.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["year", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["year", "number"], name="snapshot_one_a_month"),
+            models.CheckConstraint(condition=Q(resolved__lte=F("counted")), name="snapshot_k_of_n"),
+            models.CheckConstraint(condition=Q(created_at__gte=F("ends_at")), name="snapshot_after_its_month"),
+        ]
+
+    @property
+    def last_day(self) -> datetime.date:
+        """The last day of the month."""
+        return self.ends_on - datetime.timedelta(days=1)
+
+
 class StatementShare(models.Model):
     """A link that shows one statement to whoever has it, until it expires or is revoked."""
 
@@ -156,6 +194,55 @@ class RestatementDue(models.Model):
     )
     reasons = models.JSONField(default=list, help_text="Stable codes of what changed, in the order they were seen.")
     since = models.DateTimeField(default=timezone.now)
+
+
+class ProposalKind(models.TextChoices):
+    RESTATEMENT = "restatement", _("Restatement of a closed year")
+    TERMS = "terms", _("New version of the terms")
+    END = "contract_end", _("Early end of the contract")
+
+
+class Proposal(models.Model):
+    """A step at the desk that takes effect once a second account manager has confirmed it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    kind = models.CharField(max_length=12, choices=ProposalKind.choices)
+    contract = models.ForeignKey(Contract, on_delete=models.PROTECT, related_name="proposals")
+    year = models.ForeignKey(ContractYear, null=True, on_delete=models.PROTECT, related_name="+")
+    said = models.JSONField(default=dict, encoder=DjangoJSONEncoder, help_text="What its service is called with.")
+    reason = models.TextField()
+    shown_sha256 = models.CharField(
+        max_length=64, help_text="Of what was shown when it was made; it is confirmed on that alone."
+    )
+    proposed_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    proposed_at = models.DateTimeField(default=timezone.now)
+    state = models.CharField(max_length=10, choices=Decision.choices, default=Decision.PENDING)
+    decided_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    decision_note = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-proposed_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["contract", "kind"], condition=Q(state="pending"), name="proposal_one_pending"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="accepted") | (Q(decided_by__isnull=False) & ~Q(decided_by=F("proposed_by"))),
+                name="proposal_four_eyes",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="pending", decided_at=None) | (~Q(state="pending") & Q(decided_at__isnull=False)),
+                name="proposal_decided_has_time",
+            ),
+        ]
+        indexes = [
+            # The desk's queue; few ever wait.
+            models.Index(fields=["proposed_at"], condition=Q(state="pending"), name="proposal_pending"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{ProposalKind(self.kind).label}, {self.contract}"
 
 
 class ImportFile(models.Model):

@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from yoco.contracts.models import Contract
+from yoco.core.compiled import compiled
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import contract_years, incidents_facts, stall_of
 from yoco.guarantee.models import Placement
@@ -113,9 +114,8 @@ def neighbourhood(
     placed = set(changed) - (held.created if held is not None else set())
     mates = set[int]()
     if placed:
-        keys = Placement.objects.filter(pk__in=placed).values("unit_key")
         # Whoever shared a unit with a changed incident may have to lead it now.
-        mates = set(Placement.objects.filter(unit_key__in=keys).exclude(pk__in=changed).values_list("pk", flat=True))
+        mates = set(_mates(placed=placed)) - set(changed)
     seeds = {*changed, *mates}
     frontier, seen = {pk for part in loaded.values() for pk in part.incidents}, set[int]()
     missing = mates
@@ -129,15 +129,38 @@ def neighbourhood(
     return loaded, touched
 
 
+@compiled
+def _mates(*, placed: Collection[int]) -> QuerySet[Placement, int]:
+    keys = Placement.objects.filter(pk__in=placed).values("unit_key")
+    return Placement.objects.filter(unit_key__in=keys).values_list("pk", flat=True)
+
+
+@compiled
+def _incidents(*, ids: Collection[int]) -> QuerySet[Incident]:
+    return Incident.objects.filter(pk__in=ids)
+
+
 def _load(loaded: Mapping[uuid.UUID, Loaded], wanted: Collection[int]) -> None:
     ids = sorted(wanted)
     for start in range(0, len(ids), CHUNK):
-        _add(loaded, list(Incident.objects.filter(pk__in=ids[start : start + CHUNK])))
+        _add(loaded, _incidents(ids=ids[start : start + CHUNK]))
 
 
 def _add(loaded: Mapping[uuid.UUID, Loaded], rows: Sequence[Incident]) -> None:
     for incident, facts in zip(rows, incidents_facts(rows), strict=True):
         loaded[incident.contract_id].add(incident, facts)
+
+
+def _placements(
+    *, runs: Collection[uuid.UUID], since: datetime.datetime, until: datetime.datetime, events: Collection[uuid.UUID]
+) -> QuerySet[Placement, tuple[int, uuid.UUID, uuid.UUID | None, datetime.datetime, datetime.datetime]]:
+    """What stalled these runs in this span of time, or belongs to these root events."""
+    of_runs = Q(run_id__in=runs, ended_at__gte=since, stall_from__lte=until)
+    near = Placement.objects.filter(of_runs | Q(root_event_key__in=events)).order_by()
+    return near.values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
+
+
+_placements_of_few = compiled(_placements)
 
 
 def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[int]:
@@ -158,20 +181,14 @@ def _near(loaded: Mapping[uuid.UUID, Loaded], frontier: Collection[int]) -> set[
     if not spans:
         return set()
     merged = {run: _merged(windows) for run, windows in spans.items()}
-    rows = (
-        Placement.objects.filter(
-            Q(
-                run_id__in=merged,
-                ended_at__gte=min(windows[0][0] for windows in merged.values()),
-                stall_from__lte=max(windows[-1][1] for windows in merged.values()),
-            )
-            | Q(root_event_key__in=events)
-        )
-        .order_by()
-        .values_list("pk", "run_id", "root_event_key", "stall_from", "ended_at")
-    )
+    since = min(windows[0][0] for windows in merged.values())
+    until = max(windows[-1][1] for windows in merged.values())
+    if len(frontier) > FEW:
+        rows = _placements(runs=merged, since=since, until=until, events=events).iterator(chunk_size=2000)
+    else:
+        rows = iter(_placements_of_few(runs=merged.keys(), since=since, until=until, events=events))
     return {
         pk
-        for pk, run, event, begin, end in (rows.iterator(chunk_size=2000) if len(frontier) > FEW else rows)
+        for pk, run, event, begin, end in rows
         if event in events or (run in merged and _meets(merged[run], (begin, end)))
     }

@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Collection
 
 from django.db import transaction
-from django.db.models import prefetch_related_objects
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from yoco.contracts.locks import contracts_lock
+from yoco.contracts.locks import contracts_lock_with_terms
 from yoco.contracts.models import Contract, ContractYear, YearState
 from yoco.core.bulk import rows_write
+from yoco.core.compiled import compiled
 from yoco.guarantee.evidence import IncidentFacts
 from yoco.guarantee.facts import EPOCH, milliseconds, waste_input
 from yoco.guarantee.models import Outcome, Placement, RestatementDue, Statement
@@ -103,9 +104,7 @@ def _locked(ids: list[int]) -> tuple[dict[uuid.UUID, Contract], list[int]]:
         rows += found.values_list("started_at", "pk", "contract_id")
     if not rows:
         return {}, []
-    contracts = contracts_lock({contract_id for _, _, contract_id in rows})
-    prefetch_related_objects(list(contracts.values()), "years", "terms")
-    return contracts, [pk for _, pk, _ in sorted(rows)]
+    return contracts_lock_with_terms({contract_id for _, _, contract_id in rows}), [pk for _, pk, _ in sorted(rows)]
 
 
 def _reviews(loaded: dict[uuid.UUID, Loaded], new: Collection[int]) -> dict[str, Review]:
@@ -215,10 +214,15 @@ def evidence_json(placing: Placing) -> list[dict[str, object]]:
     return [{"condition": c.name, "met": c.met, "reason": c.reason, "facts": c.facts} for c in placing.conditions]
 
 
+@compiled
+def _placed(*, ids: Collection[int]) -> QuerySet[Placement]:
+    return Placement.objects.defer("evidence").filter(pk__in=ids)
+
+
 def _store(placed: dict[int, Placement], new: Collection[int]) -> set[uuid.UUID]:
     """Writes these placements. Returns the years in which something changed that a statement freezes."""
     known = [pk for pk in placed if pk not in new]
-    before = Placement.objects.defer("evidence").in_bulk(known) if known else {}
+    before = {row.pk: row for row in _placed(ids=known)} if known else {}
     leads = [pk for pk, row in before.items() if row.lead and not placed[pk].lead]
     moved = [pk for pk, row in before.items() if row.unit_key != placed[pk].unit_key and row.lead]
     if leads or moved:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from yoco.core.downloads import cell
 from yoco.credits.models import CreditState
-from yoco.guarantee.labels import INTERVALS, verdict_sentence
+from yoco.guarantee.labels import INTERVALS, restatement_because, verdict_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def report_text(report: YearReport) -> str:
         statement = report.statement
         rows.append((_("Statement"), _("revision %(n)s") % {"n": statement.revision} + f", sha256 {statement.sha256}"))
         if statement.reason:
-            rows.append((_("Restated because"), statement.reason))
+            rows.append((_("Restated because"), restatement_because(statement.reason)))
     if report.restatement_due:
         rows.append(("", _("Facts arrived after this statement; a restatement is due.")))
     width = max(len(label) for label, _value in rows) + 2

@@ -4,14 +4,17 @@ import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from django.db.models import prefetch_related_objects
+from django.db.models import Count, prefetch_related_objects
 from django.utils import timezone
 
 from yoco.contracts.models import ContractYear
+from yoco.core.days import local_day
 from yoco.core.money import Money
 from yoco.credits.models import Credit
 from yoco.credits.selectors import credit_amount_expected, credit_balance, credit_of_year
+from yoco.guarantee.burndown import BudgetDay, BudgetTerms, DayCount, burn_down
 from yoco.guarantee.export import export_content, instant
 from yoco.guarantee.facts import contract_years, incident_facts, incidents_facts, waste_input
 from yoco.guarantee.models import Placement, RestatementDue, Statement
@@ -24,6 +27,7 @@ from yoco.waste.model import IncidentWaste, WasteInput, incident_waste
 
 __all__ = [
     "incident_placement",
+    "year_burn_down",
     "year_export",
     "year_report",
     "year_rules",
@@ -70,6 +74,30 @@ def years_report(*, years: Iterable[ContractYear], as_of: datetime.datetime | No
             report = report_compute(year=found[pk], rules=year, terms=terms, credit=credit, now=now, sums=sums[pk])
         reports.append(report)
     return reports
+
+
+def year_burn_down(*, year: ContractYear, terms: BudgetTerms, as_of: datetime.datetime) -> list[BudgetDay]:
+    """The failures that a contract year still allowed at the end of each of its days that have begun at `as_of`.
+
+    Of the placements as they stand: the last day's are those of `year_report`, unless a restatement is due. One query.
+    """
+    return burn_down(
+        day_counts(year=year),
+        first=year.starts_on,
+        last=min(year.last_day, as_of.astimezone(ZoneInfo(year.contract.time_zone)).date()),
+        terms=terms,
+    )
+
+
+def day_counts(*, year: ContractYear, before: datetime.datetime | None = None) -> list[DayCount]:
+    """The units of a year by the local day on which their lead began, of those that began `before`. One query."""
+    placed = Placement.objects.filter(year=year, lead=True)
+    if before is not None:
+        placed = placed.filter(started_at__lt=before)
+    zone = year.contract.time_zone
+    day = local_day("started_at", time_zone=zone, start=year.starts_at, end=year.ends_at)
+    rows = placed.values_list("outcome").annotate(day=day, n=Count("pk")).order_by().values_list("day", "outcome", "n")
+    return sorted((DayCount(*row) for row in rows), key=lambda row: (row.day, row.outcome))
 
 
 def statement_ref(statement: Statement) -> StatementRef:

@@ -141,7 +141,7 @@ def _year_advance(year_id: uuid.UUID, as_of: datetime.datetime, actor: User | No
         return
     year.state, year.closed_at = YearState.CLOSED, timezone.now()
     year.save(update_fields=["state", "closed_at"])
-    _year_place(year)
+    _year_place(year, reason="late_report")
     if terms is None or year.guaranteed_from is None:
         _record("year.closed", year, actor, as_of=as_of.isoformat(), statement="")
         done.closed_unguaranteed.append(year)
@@ -159,14 +159,15 @@ def _year_advance(year_id: uuid.UUID, as_of: datetime.datetime, actor: User | No
     done.closed.append(statement)
 
 
-def _year_place(year: ContractYear) -> None:
-    """Places the incidents of a year that has just closed: what is still open is decided by the terms' cut-off."""
+def _year_place(year: ContractYear, *, reason: str) -> None:
+    """Places the incidents of a closed year: what is still open is decided by the terms' cut-off."""
     began = Incident.objects.filter(
         contract_id=year.contract_id, started_at__gte=year.starts_at, started_at__lt=year.ends_at
     )
     placed = Placement.objects.filter(year=year)
     placements_refresh(
-        incident_ids={pk for rows in (began, placed) for pk in rows.order_by().values_list("pk", flat=True)}
+        incident_ids={pk for rows in (began, placed) for pk in rows.order_by().values_list("pk", flat=True)},
+        reason=reason,
     )
 
 
@@ -185,13 +186,15 @@ def _restatement_write(year_id: uuid.UUID, actor: User | None, done: Closing) ->
 def year_restate(*, year: ContractYear, reason: str, actor: User | None = None) -> Statement:
     """Writes the next revision of a closed year's statement at once, with a reason for people.
 
-    Raises DomainError if the year is not closed, the reason is empty, or nothing changed since the last statement.
+    Its incidents are placed anew first, so that a rule that was mended since counts, too. Raises DomainError if the
+    year is not closed, the reason is empty, or nothing changed since the last statement.
     """
     if not reason.strip():
         raise DomainError(_("A restatement needs a reason."), code="reason_missing")
     held = _year_hold(year.pk)
     if not Statement.objects.filter(year=held).exists():
         raise DomainError(_("Only a closed year can be restated."), code="not_closed")
+    _year_place(held, reason="placed_anew")
     statement = _restate(held, reason=reason.strip(), actor=actor)
     if statement is None:
         raise DomainError(_("Nothing has changed since the last statement."), code="nothing_changed")

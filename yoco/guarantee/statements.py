@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from yoco.contracts.models import ContractYear, GuaranteeTerms
+from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms
 from yoco.contracts.services import TERMS_FIELDS
 from yoco.guarantee.models import Placement, Statement
 from yoco.guarantee.report import YearReport
@@ -36,6 +37,16 @@ def terms_json(terms: GuaranteeTerms) -> dict[str, Any]:
     return {"version": terms.version, "effective_on": terms.effective_on.isoformat(), **values, **dates}
 
 
+def contract_json(contract: Contract) -> dict[str, str]:
+    """Whose text it is."""
+    return {
+        "number": contract.number,
+        "organisation": contract.organisation.name,
+        "currency": contract.currency,
+        "time_zone": contract.time_zone,
+    }
+
+
 def statement_write(*, year: ContractYear, reason: str) -> Statement:
     """The next revision of a year's statement, from its placements as they stand. The caller holds the year's lock."""
     rules, terms = year_rules(year)
@@ -48,18 +59,13 @@ def statement_write(*, year: ContractYear, reason: str) -> Statement:
     canonical = canonical_json(
         {
             "format": FORMAT,
-            "contract": {
-                "number": year.contract.number,
-                "organisation": year.contract.organisation.name,
-                "currency": year.contract.currency,
-                "time_zone": year.contract.time_zone,
-            },
+            "contract": contract_json(year.contract),
             "revision": revision,
             "reason": reason,
             "previous_sha256": last.sha256 if last else None,
             "terms": terms_json(terms),
             "report": summary,
-            "incidents": list(_incidents(year)),
+            "incidents": list(incident_rows(Placement.objects.filter(year=year))),
         }
     )
     return Statement.objects.create(
@@ -80,7 +86,7 @@ def statement_write(*, year: ContractYear, reason: str) -> Statement:
 def statement_differs(*, year: ContractYear, statement: Statement) -> bool:
     """Whether the year's incidents stand otherwise now than in this statement."""
     frozen = json.loads(statement.canonical).get("incidents")
-    return canonical_json(frozen) != canonical_json(list(_incidents(year)))
+    return canonical_json(frozen) != canonical_json(list(incident_rows(Placement.objects.filter(year=year))))
 
 
 def summary_json(report: YearReport) -> dict[str, Any]:
@@ -88,10 +94,11 @@ def summary_json(report: YearReport) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(report).items() if name not in LIVE}
 
 
-def _incidents(year: ContractYear) -> Iterator[dict[str, Any]]:
-    """Every incident of the year with the rule that placed it, in an order that depends on nothing but the facts."""
-    placements = Placement.objects.filter(year=year).select_related("incident")
-    for row in placements.order_by("started_at", "incident__public_id").iterator(chunk_size=2000):
+def incident_rows(placed: QuerySet[Placement]) -> Iterator[dict[str, Any]]:
+    """Every incident with the rule that placed it, in an order that depends on nothing but the facts."""
+    for row in (
+        placed.select_related("incident").order_by("started_at", "incident__public_id").iterator(chunk_size=2000)
+    ):
         yield {
             "id": str(row.incident.public_id),
             "revision": row.incident_revision,

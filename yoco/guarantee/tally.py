@@ -57,14 +57,17 @@ class Sums:
     synthetic: bool
 
 
-def years_sums(*, terms: Mapping[uuid.UUID, Terms]) -> dict[uuid.UUID, Sums]:
+def years_sums(*, terms: Mapping[uuid.UUID, Terms], before: datetime.datetime | None = None) -> dict[uuid.UUID, Sums]:
     """Counts units by their leads and adds up waste over all placements of these years, given each year's terms.
 
-    One query, answered from the tally's index alone: nothing but its columns may be named here.
+    One query, answered from the tally's index alone: nothing but its columns may be named here. With `before`, which
+    that index lacks, only of what began earlier.
     """
+    placed = Placement.objects.filter(year__in=list(terms))
+    if before is not None:
+        placed = placed.filter(started_at__lt=before)
     found: list[Any] = list(
-        Placement.objects.filter(year__in=list(terms))
-        .values("year_id", "lead", "outcome", "kind", "without_loss")
+        placed.values("year_id", "lead", "outcome", "kind", "without_loss")
         .annotate(
             n=Count("lead"),
             **_parts("waste_actual_ms"),

@@ -1,16 +1,17 @@
-"""Proves the statements: each hash is that of its text, and its text, its columns and its chain of revisions agree."""
+"""Proves statements and monthly snapshots: each hash is that of its text, and text, columns and chain agree."""
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from yoco.contracts.models import ContractYear, YearState
 from yoco.credits.models import Credit, CreditState
-from yoco.guarantee.models import Statement
+from yoco.guarantee.models import Snapshot, Statement
 from yoco.guarantee.rules import commitment_met
+from yoco.guarantee.snapshots import rows_follow
 from yoco.guarantee.statements import canonical_json, sha256_of, terms_json
 
 
@@ -106,13 +107,62 @@ def _terms_changed(statement: Statement) -> Iterator[str]:
             yield f"its {name} is {value}, but statement {statement.pk} froze {frozen[name]}"
 
 
+def snapshots_verify(*, contract_id: uuid.UUID | None = None) -> list[BrokenStatement]:
+    """Every broken monthly snapshot of one contract, or of all, in the order of year and month. Reads only."""
+    snapshots = Snapshot.objects.select_related("terms").order_by("year__contract", "year__number", "number")
+    if contract_id is not None:
+        snapshots = snapshots.filter(year__contract=contract_id)
+    broken = []
+    previous: Snapshot | None = None
+    stood: dict[str, dict[str, object]] = {}
+    for snapshot in snapshots.iterator(chunk_size=20):
+        if previous is None or previous.year_id != snapshot.year_id:
+            previous, stood = None, {}
+        broken += [
+            BrokenStatement(f"guarantee_snapshot {snapshot.pk}", reason)
+            for reason in _snapshot_faults(snapshot, previous, stood)
+        ]
+        previous = snapshot
+    return broken
+
+
+def _snapshot_faults(snapshot: Snapshot, before: Snapshot | None, stood: dict[str, dict[str, object]]) -> Iterator[str]:
+    """`stood` are the incidents after the snapshot before, and afterwards those after this one."""
+    if sha256_of(snapshot.canonical) != snapshot.sha256:
+        yield "its hash is not that of its text"
+        return
+    try:
+        content = json.loads(snapshot.canonical)
+        report, month, terms = content["report"], content["month"], content["terms"]
+        rows_follow(stood, content)
+    except (ValueError, KeyError, TypeError):
+        yield "its text is no snapshot"
+        return
+    if report != snapshot.summary:
+        yield "its summary differs from its text"
+    columns = (snapshot.counted, snapshot.resolved, snapshot.number, snapshot.late, snapshot.terms.version)
+    text = (report["counted"], report["resolved"], month["number"], content["late"], terms["version"])
+    if (*columns, str(snapshot.starts_on), str(snapshot.ends_on)) != (*text, month["starts_on"], month["ends_on"]):
+        yield "its columns differ from its text"
+    if content["previous_sha256"] != (before.sha256 if before else None):
+        yield "it does not follow from the snapshot before it"
+    if before is not None and snapshot.number != before.number + 1:
+        yield "a month before it is missing"
+    if _k_of_n(terms, stood.values()) != (report["resolved"], report["counted"]):
+        yield "its incidents and those before it do not add up to its k of n"
+
+
+def _k_of_n(terms: dict[str, object], incidents: Iterable[dict[str, object]]) -> tuple[int, int]:
+    """The sums of frozen rows: units that were resolved, and units that count."""
+    counted = {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
+    leads = [item["outcome"] for item in incidents if item["lead"]]
+    return leads.count("resolved"), sum(outcome in counted for outcome in leads)
+
+
 def _miscounted(
     terms: dict[str, object], report: dict[str, object], incidents: list[dict[str, object]]
 ) -> Iterator[str]:
-    counted = {"resolved", "not_resolved"} | ({"unaccounted"} if terms["unaccounted"] == "not_resolved" else set())
-    leads = [item for item in incidents if item["lead"]]
-    n = sum(item["outcome"] in counted for item in leads)
-    k = sum(item["outcome"] == "resolved" for item in leads)
+    k, n = _k_of_n(terms, incidents)
     if (n, k) != (report["counted"], report["resolved"]):
         yield "its incidents do not add up to its k of n"
     num, den = terms["threshold_num"], terms["threshold_den"]

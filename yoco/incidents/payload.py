@@ -290,6 +290,15 @@ def _version_check(version: Any) -> None:
         raise Invalid(f"Version {version[:20]} is not supported; supported: {supported}.", "$.schema_version")
 
 
+def report_take(value: Any, *, received_at: datetime.datetime, witnessed: bool = False) -> tuple[Report, bytes]:
+    """As `report_read`, with the text to keep. Raises Invalid for one that cannot be kept, too."""
+    report = report_read(value, received_at=received_at, witnessed=witnessed)
+    body = canonical_json(value)
+    if len(body) > MAX_REPORT_BYTES:
+        raise Invalid(f"A report may have {MAX_REPORT_BYTES // 1024} KiB.")
+    return report, body
+
+
 def report_read(value: Any, *, received_at: datetime.datetime, witnessed: bool = False) -> Report:
     """The typed report. Raises Invalid with the JSON path of the first thing that is wrong.
 

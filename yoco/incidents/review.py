@@ -6,7 +6,7 @@ anew in the same transaction. A comment changes no placing.
 
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -14,7 +14,7 @@ from yoco.accounts.models import User
 from yoco.core.audit import audit_record
 from yoco.core.outbox import outbox_record
 from yoco.core.problem import DomainError
-from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident, RegroupingProposal
+from yoco.incidents.models import Comment, Decision, Dispute, Exclusion, Incident
 
 
 def exclusion_propose(*, incident: Incident, reason: str, note: str, actor: User) -> Exclusion:
@@ -102,9 +102,7 @@ def comment_write(*, incident: Incident, text: str, actor: User) -> Comment:
     return comment
 
 
-def decision_take(
-    row: Exclusion | Dispute | RegroupingProposal, states: list[str], state: str, note: str, actor: User
-) -> None:
+def decision_take(row: models.Model, states: list[str], state: str, note: str, actor: User) -> None:
     """Compare-and-set: of two people who decide at once, one is told that it is decided already."""
     decided: dict[str, Any] = {
         "state": state,
@@ -112,7 +110,7 @@ def decision_take(
         "decided_at": timezone.now(),
         "decision_note": note,
     }
-    if type(row).objects.filter(pk=row.pk, state__in=states).update(**decided) != 1:
+    if type(row)._default_manager.filter(pk=row.pk, state__in=states).update(**decided) != 1:
         raise DomainError(_("This is decided already."), code="decided_already")
     row.refresh_from_db()
 

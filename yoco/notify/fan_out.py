@@ -1,11 +1,12 @@
 """From an event of the outbox to its deliveries, exactly once: they and the end of its waiting are one transaction."""
 
 import json
+import logging
 import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
 from yoco.accounts.access import roles_from
@@ -15,6 +16,7 @@ from yoco.notify.facts import event_data
 from yoco.notify.kinds import ROLE_FOR, TEST, TOPIC_OF, WEBHOOK_KINDS
 from yoco.notify.models import Endpoint, MailDelivery, MailPreference, WebhookDelivery
 
+log = logging.getLogger(__name__)
 BATCH = 200
 
 
@@ -43,12 +45,20 @@ def _waiting() -> QuerySet[OutboxPending]:
 
 
 def _deliveries_make(waiting: Iterable[OutboxPending]) -> int:
-    events = [row.event for row in waiting]
-    for event in events:
-        WebhookDelivery.objects.bulk_create(_webhooks(event), ignore_conflicts=True)
-        MailDelivery.objects.bulk_create(_notices(event), ignore_conflicts=True)
-    OutboxPending.objects.filter(pk__in=[event.pk for event in events]).delete()
-    return len(events)
+    made = []
+    for event in [row.event for row in waiting]:
+        try:
+            with transaction.atomic():
+                WebhookDelivery.objects.bulk_create(_webhooks(event), ignore_conflicts=True)
+                MailDelivery.objects.bulk_create(_notices(event), ignore_conflicts=True)
+        except OperationalError:
+            raise  # the database is gone, for all of them
+        except Exception:  # one that cannot be told of waits for who mends it, and holds up no other
+            log.exception("Event %s (%s) cannot be turned into deliveries; it goes on waiting.", event.pk, event.kind)
+        else:
+            made.append(event.pk)
+    OutboxPending.objects.filter(pk__in=made).delete()
+    return len(made)
 
 
 def _webhooks(event: OutboxEvent) -> list[WebhookDelivery]:

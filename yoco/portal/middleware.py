@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone, translation
 
-THEMES = ("light", "dark")
+from yoco.accounts.models import Theme
 
 
 class ReaderMiddleware:
@@ -34,6 +34,8 @@ def sign_on(request: HttpRequest) -> dict[str, bool]:
 
 
 def theme(request: HttpRequest) -> dict[str, str]:
-    """Context processor: the theme that this browser chose; empty follows the system."""
-    chosen = request.COOKIES.get(settings.THEME_COOKIE_NAME, "")
-    return {"theme": chosen if chosen in THEMES else ""}
+    """Context processor: `light` or `dark` as the person chose, or else this browser; empty follows the device."""
+    user = getattr(request, "user", None)  # there is none where a page fails before anybody is recognised
+    own = user.theme if user is not None and user.is_authenticated else ""
+    chosen = own or request.COOKIES.get(settings.THEME_COOKIE_NAME, "")
+    return {"theme": chosen if chosen in (Theme.LIGHT, Theme.DARK) else ""}

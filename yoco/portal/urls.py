@@ -4,6 +4,7 @@ from django.urls import path, re_path
 
 from yoco.portal.views import (
     analytics,
+    audit,
     credits,
     first_run,
     fleets,
@@ -48,6 +49,10 @@ urlpatterns = [
         organisations.invitation_withdraw,
         name="invitation_withdraw",
     ),
+    path("audit/", audit.of_all, name="audit_all"),
+    path("audit/audit.csv", audit.of_all_csv, name="audit_all_csv"),
+    path("organisations/<uuid:organisation_id>/audit/", audit.of_organisation, name="audit"),
+    path("organisations/<uuid:organisation_id>/audit/audit.csv", audit.of_organisation_csv, name="audit_csv"),
     path("fleet/", fleets.of_all, name="fleet_all"),
     re_path(r"^fleet/(?P<code>[a-z_]+)\.(?P<kind>csv|parquet)$", fleets.of_all_file, name="fleet_all_file"),
     path("organisations/<uuid:organisation_id>/fleet/", fleets.of_organisation, name="fleet"),

@@ -23,6 +23,7 @@ from yoco.desk.agreement_forms import (
     day_after,
 )
 from yoco.desk.views.changing import Agreement, change_confirm
+from yoco.guarantee.proposals import contract_end_propose, terms_propose
 from yoco.guarantee.services import contract_cut_short, contract_guarantee_add
 
 CONTRACT_FIELDS = ["number", "name", "currency", "time_zone", "starts_on", "guarantee_from", "price_per_gpu_hour"]
@@ -73,7 +74,10 @@ def terms_new(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
     """The next version of the terms; it starts out as the latest one."""
     contract, actor = contract_in_url(contract_id), account_manager(request)
     previous = contract.terms.order_by("-version").first() or GuaranteeTerms()
-    form = TermsVersionForm(request.POST or None, previous=previous)
+    following = contract.years.filter(starts_at__gt=timezone.now()).order_by("number").first()
+    form = TermsVersionForm(
+        request.POST or None, previous=previous, initial={"effective_on": following.starts_on if following else None}
+    )
 
     def run(said: dict[str, Any]) -> Contract:
         terms_create_version(contract=contract, effective_on=said["effective_on"], actor=actor, **form.changed)
@@ -83,13 +87,24 @@ def terms_new(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
         request,
         agreement=Agreement(
             title=_("New version of the terms"),
-            explanation=_("A version is never edited. The new one takes effect on its day; the customer sees both."),
-            button=_("Put the version into force"),
-            done=_("The new version of the terms is recorded. The customer sees it on the page of the terms."),
+            explanation=_(
+                "A version is never edited. Once a second account manager has confirmed it, the new one governs the "
+                "contract years that begin on its day or later; a year that has begun keeps its terms."
+            ),
+            button=_("Propose the version"),
+            done=_("The new version of the terms is proposed. It waits for a second person."),
         ),
         contract=contract,
         form=form,
         run=run,
+        propose=lambda said, shown: terms_propose(
+            contract=contract,
+            effective_on=said["effective_on"],
+            fields=form.changed,
+            reason=said["reason"],
+            actor=actor,
+            shown=shown,
+        ),
     )
 
 
@@ -124,15 +139,21 @@ def contract_end(request: HttpRequest, contract_id: uuid.UUID) -> HttpResponse:
         request,
         agreement=Agreement(
             title=_("End the contract early"),
-            explanation=_("The running year ends with it and has its verdict over that part. Later years fall away."),
-            button=_("End the contract"),
-            done=_("The contract ends early. Its last year closes when late reports no longer count."),
+            explanation=_(
+                "The running year ends with it and has its verdict over that part. Later years fall away. A second "
+                "account manager has to confirm it."
+            ),
+            button=_("Propose the end"),
+            done=_("The early end is proposed. It waits for a second person."),
             dangerous=True,
         ),
         contract=contract,
         form=EndForm(request.POST or None, initial={"last_day": local_date(timezone.now(), contract.time_zone)}),
         run=lambda said: contract_cut_short(
             contract=contract, ends_on=day_after(said["last_day"]), actor=actor, reason=said["reason"]
+        ),
+        propose=lambda said, shown: contract_end_propose(
+            contract=contract, ends_on=day_after(said["last_day"]), reason=said["reason"], actor=actor, shown=shown
         ),
     )
 

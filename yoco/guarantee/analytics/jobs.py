@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 VERSION = 1  # of what is computed and how it is kept; a change makes every answer a new one
 LOST_AFTER = datetime.timedelta(minutes=10)
 HOUR = datetime.timedelta(hours=1)
-KEPT_FOR = datetime.timedelta(days=7)  # of an ended year; while a year runs, an answer is asked for within its hour only
 ATTEMPTS = 3  # while reports keep arriving
 
 
@@ -206,7 +205,7 @@ def _start(job_id: uuid.UUID) -> None:
 
 
 def jobs_sweep(*, as_of: datetime.datetime) -> int:
-    """Starts again what waits or runs without going on, and drops old answers. Returns how many it started."""
+    """Starts again what waits or runs without going on, and drops answers of an hour that is over. Returns how many it started."""
     AnalyticsJob.objects.filter(pk__in=_outdated(as_of)).delete()
     lost = AnalyticsJob.objects.filter(state__in=[JobState.WAITING, JobState.RUNNING], alive_at__lt=as_of - LOST_AFTER)
     started = 0
@@ -219,10 +218,10 @@ def jobs_sweep(*, as_of: datetime.datetime) -> int:
 
 
 def _outdated(as_of: datetime.datetime) -> list[uuid.UUID]:
-    """Answers of last week, and those as of an hour that is over: whoever asks now asks as of a later one."""
+    """Answers as of an hour that is over: whoever asks now asks as of a later one. Of an ended year they stay the same."""
     ended = AnalyticsJob.objects.filter(state__in=[JobState.DONE, JobState.FAILED], alive_at__lt=as_of - HOUR)
     return [
         pk
         for pk, alive_at, asked in ended.values_list("pk", "alive_at", "question__as_of")
-        if alive_at < as_of - KEPT_FOR or alive_at - datetime.datetime.fromisoformat(asked) < HOUR
+        if alive_at - datetime.datetime.fromisoformat(asked) < HOUR
     ]

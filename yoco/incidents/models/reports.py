@@ -63,6 +63,9 @@ class AgentBoot(models.Model):
     step_since = models.DateTimeField(null=True, help_text="When a heartbeat first told of that step.")
     first_seen_at = models.DateTimeField(default=timezone.now)
     last_seen_at = models.DateTimeField(default=timezone.now)
+    heard_at = models.DateTimeField(
+        null=True, help_text="When its last heartbeat came, by the service's clock: the agent's own may be slow."
+    )
     run_ended_at = models.DateTimeField(null=True)
     gap_since = models.DateTimeField(null=True, help_text="When the sweep first saw numbers missing.")
     gap_to = models.BigIntegerField(null=True, help_text="The highest number missing then.")

@@ -40,6 +40,8 @@ def heartbeat_record(*, contract: Contract, heartbeat: Any, received_at: datetim
         run_id=beat.run_id,
         seq=beat.seq,
         seen_at=seen_at,
+        # The word of an end is kept and sent again; any other heartbeat comes at once or never.
+        heard_at=None if beat.run_ended else received_at,
         step=beat.step,
         ended_at=seen_at if ended else None,
     )

@@ -4,20 +4,21 @@ import datetime
 import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q, prefetch_related_objects
+from django.db.models import Q, QuerySet
 
 from yoco.accounts.models import AgentKey
-from yoco.contracts.locks import contracts_lock
+from yoco.contracts.locks import contracts_lock_with_terms
 from yoco.contracts.models import Contract
 from yoco.core.bulk import rows_write
+from yoco.core.compiled import compiled
 from yoco.incidents.models import Incident, IncidentState, Origin, RawReport, ReportSource, Run
-from yoco.incidents.payload import MAX_REPORT_BYTES, Invalid, Report, Unreadable, canonical_json, report_read
+from yoco.incidents.payload import Invalid, Report, Unreadable, report_take
 from yoco.incidents.projection import UNKNOWN, detection_of, project, report_order
 from yoco.incidents.services.root_events import root_events_assign
 from yoco.incidents.services.runs import BootNews, boots_upsert, runs_upsert
@@ -91,8 +92,7 @@ def reports_ingest(
     outcome = IngestOutcome()
     if drafts:
         with transaction.atomic(savepoint=False):
-            outcome.contract = contracts_lock([contract.pk])[contract.pk]
-            prefetch_related_objects([outcome.contract], "years", "terms")
+            outcome.contract = contracts_lock_with_terms([contract.pk])[contract.pk]
             _store(outcome, key, drafts, received_at, source, results)
     outcome.results = [result for result in results if result is not None]
     return outcome
@@ -105,10 +105,7 @@ def _drafts(
         try:
             if isinstance(value, Unreadable):
                 raise Invalid(value.reason, value.path)
-            report = report_read(value, received_at=received_at, witnessed=witnessed)
-            body = canonical_json(value)
-            if len(body) > MAX_REPORT_BYTES:
-                raise Invalid(f"A report may have {MAX_REPORT_BYTES // 1024} KiB.")
+            report, body = report_take(value, received_at=received_at, witnessed=witnessed)
         except Invalid as refusal:
             named = value.get("id") if isinstance(value, dict) else None
             results[index] = ReportResult(
@@ -132,13 +129,10 @@ def _store(
     contract = outcome.contract
     assert contract is not None
     drafts = _free_of_silences(contract, drafts, results)
-    stored = list(
-        RawReport.objects.filter(contract=contract)
-        .filter(
-            Q(report_id__in={draft.report.id for draft in drafts})
-            | Q(incident_id__in={draft.report.incident_id for draft in drafts})
-        )
-        .values_list("report_id", "content_sha256", "conflict", "incident_id", "source", "received_at", "body")
+    stored = _stored(
+        contract_id=contract.pk,
+        report_ids={draft.report.id for draft in drafts},
+        incident_ids={draft.report.incident_id for draft in drafts},
     )
     new = _compare(drafts, stored, results)
     rows_write(
@@ -177,6 +171,22 @@ def _store(
     outcome.incident_ids |= silences_explain(
         contract=contract, incidents=incidents, boots=boots, at=received_at, silences=silences
     )
+
+
+@compiled
+def _stored(
+    *, contract_id: uuid.UUID, report_ids: Collection[uuid.UUID], incident_ids: Collection[uuid.UUID]
+) -> QuerySet[RawReport, tuple[Any, ...]]:
+    """What is kept under these ids, and what was told of these incidents before."""
+    return RawReport.objects.filter(
+        Q(report_id__in=report_ids) | Q(incident_id__in=incident_ids), contract=contract_id
+    ).values_list("report_id", "content_sha256", "conflict", "incident_id", "source", "received_at", "body")
+
+
+@compiled
+def _known(*, contract_id: uuid.UUID, incident_ids: Collection[uuid.UUID]) -> QuerySet[Incident]:
+    """These incidents, and the silences that are open."""
+    return Incident.objects.filter(Q(public_id__in=incident_ids) | SILENCE_OPEN, contract=contract_id)
 
 
 def _free_of_silences(contract: Contract, drafts: list[_Draft], results: list[ReportResult | None]) -> list[_Draft]:
@@ -243,7 +253,7 @@ def _project(
     for workload in detections.values():
         workloads.setdefault(workload.run_id, workload)
     runs = runs_upsert(contract=contract, workloads=workloads, overwrite=overwrite_runs)
-    known = Incident.objects.filter(Q(public_id__in=told) | SILENCE_OPEN, contract=contract)
+    known = _known(contract_id=contract.pk, incident_ids=told.keys())
     before = {incident.public_id: incident for incident in known}
     silences = [row for row in before.values() if row.origin == Origin.SILENCE and row.state == IncidentState.OPEN]
     changed, incidents = [], []

@@ -4,11 +4,12 @@ import datetime
 import uuid
 from collections.abc import Callable, Collection
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from yoco.contracts.models import Contract, GuaranteeTerms
 from yoco.contracts.selectors import YearlyTerms, yearly_terms
 from yoco.core.bulk import rows_write
+from yoco.core.compiled import compiled
 from yoco.incidents.grouping import Group, Member, group
 from yoco.incidents.models import Incident, RootEvent
 from yoco.incidents.triage import cause
@@ -59,18 +60,44 @@ def _near_roots(contract: Contract, incidents: Collection[Incident], terms: Year
     """
     reach = max(_window(version) for version in terms.versions)
     times = [incident.started_at for incident in incidents]
-    grouped = Incident.objects.filter(contract=contract, root_event__isnull=False).order_by()
-    near = [
-        grouped.filter(
-            node__in={incident.node for incident in incidents} - {""},
-            started_at__range=(min(times) - reach, max(times) + reach),
-        )
-    ]
-    if named := {incident.root_event_named for incident in incidents} - {None}:
-        near.append(grouped.filter(root_event_named__in=named))
-    if moved := {incident.moved_to for incident in incidents} - {None}:
-        near.append(grouped.filter(moved_to__in=moved))
-    return {root for rows in near for root in rows.values_list("root_event_id", flat=True) if root is not None}
+    near = _roots_on(
+        contract_id=contract.pk,
+        nodes={incident.node for incident in incidents} - {""},
+        since=min(times) - reach,
+        until=max(times) + reach,
+    )
+    if named := {incident.root_event_named for incident in incidents if incident.root_event_named is not None}:
+        near += _roots_named(contract_id=contract.pk, named=named)
+    if moved := {incident.moved_to for incident in incidents if incident.moved_to is not None}:
+        near += _roots_moved(contract_id=contract.pk, moved=moved)
+    return {root for root in near if root is not None}
+
+
+def _roots(contract_id: uuid.UUID) -> QuerySet[Incident]:
+    return Incident.objects.filter(contract=contract_id, root_event__isnull=False).order_by()
+
+
+@compiled
+def _roots_on(
+    *, contract_id: uuid.UUID, nodes: Collection[str], since: datetime.datetime, until: datetime.datetime
+) -> QuerySet[Incident, uuid.UUID | None]:
+    near = _roots(contract_id).filter(node__in=nodes, started_at__range=(since, until))
+    return near.values_list("root_event_id", flat=True)
+
+
+@compiled
+def _roots_named(*, contract_id: uuid.UUID, named: Collection[uuid.UUID]) -> QuerySet[Incident, uuid.UUID | None]:
+    return _roots(contract_id).filter(root_event_named__in=named).values_list("root_event_id", flat=True)
+
+
+@compiled
+def _roots_moved(*, contract_id: uuid.UUID, moved: Collection[uuid.UUID]) -> QuerySet[Incident, uuid.UUID | None]:
+    return _roots(contract_id).filter(moved_to__in=moved).values_list("root_event_id", flat=True)
+
+
+@compiled
+def _members_of(*, roots: Collection[uuid.UUID]) -> QuerySet[Incident]:
+    return Incident.objects.filter(root_event_id__in=roots).only(*MEMBER_COLUMNS)
 
 
 def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -> list[Incident]:
@@ -86,11 +113,7 @@ def root_events_assign(*, contract: Contract, incidents: Collection[Incident]) -
     own = {incident.public_id: incident for incident in incidents}
     touched = {incident.root_event_id for incident in incidents if incident.root_event_id is not None}
     roots = _near_roots(contract, incidents, terms) | touched
-    others = {
-        incident.public_id: incident
-        for incident in Incident.objects.filter(root_event_id__in=roots).only(*MEMBER_COLUMNS)
-        if incident.public_id not in own
-    }
+    others = {incident.public_id: incident for incident in _members_of(roots=roots) if incident.public_id not in own}
     everyone = {**others, **own}
     groups = group((_member(incident, terms) for incident in everyone.values()), contract_id=contract.pk)
     before = {incident.root_event_id for incident in everyone.values() if incident.root_event_id is not None}
@@ -114,6 +137,8 @@ def _names_award(
 ) -> dict[uuid.UUID, uuid.UUID]:
     """The root event that bears each name: the first of those that want it. All others are free of it afterwards."""
     names = {one.named for one in groups if one.named is not None}
+    if not names and not emptied:
+        return {}
     ours = {one.id for one in groups} | emptied
     first = {
         name: (first_at, pk)
@@ -126,8 +151,6 @@ def _names_award(
         if one.named is not None:
             first[one.named] = min(first.get(one.named, (one.first_at, one.id)), (one.first_at, one.id))
     bearers = {name: pk for name, (_, pk) in first.items()}
-    if not names and not emptied:
-        return bearers
     # The database checks a name row by row, so whoever held one gives it up before another takes it.
     held = RootEvent.objects.filter(Q(pk__in=ours) | Q(named_id__in=names), contract=contract, named_id__isnull=False)
     held.exclude(pk__in=set(bearers.values()) - ours).update(named_id=None)

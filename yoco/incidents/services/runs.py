@@ -2,13 +2,15 @@
 
 import datetime
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from django.db.models import F, Max, Min, Q, Window
+from django.db.models import F, Max, Min, Q, QuerySet, Window
 from django.db.models.functions import Coalesce, Lead
 
 from yoco.contracts.models import Contract
+from yoco.core.bulk import rows_write
+from yoco.core.compiled import compiled
 from yoco.incidents.models import AgentBoot, Incident, RawReport, Run
 from yoco.incidents.payload import Workload
 
@@ -16,9 +18,19 @@ RUN_FIELDS = ["name", "framework", "agent_version", "strategy", "gpus", "gpu_mod
 MAX_RANGES = 100
 
 
+@compiled
+def _runs(*, contract_id: uuid.UUID, run_ids: Collection[str]) -> QuerySet[Run]:
+    return Run.objects.filter(contract=contract_id, run_id__in=run_ids)
+
+
+@compiled
+def _boots(*, contract_id: uuid.UUID, boot_ids: Collection[uuid.UUID]) -> QuerySet[AgentBoot]:
+    return AgentBoot.objects.filter(contract=contract_id, boot_id__in=boot_ids)
+
+
 def runs_upsert(*, contract: Contract, workloads: Mapping[str, Workload], overwrite: bool = True) -> dict[str, Run]:
     """The runs with these names, made where missing. What a workload says replaces what was known if `overwrite`."""
-    runs = {run.run_id: run for run in Run.objects.filter(contract=contract, run_id__in=workloads)}
+    runs = {run.run_id: run for run in _runs(contract_id=contract.pk, run_ids=workloads.keys())}
     changed = []
     for run_id, workload in workloads.items():
         said = {name: value for name in RUN_FIELDS if (value := getattr(workload, name)) is not None}
@@ -57,6 +69,7 @@ class BootNews:
     run_id: str
     seq: int
     seen_at: datetime.datetime
+    heard_at: datetime.datetime | None = None
     step: int | None = None
     ended_at: datetime.datetime | None = None
     went_on: bool = False
@@ -73,7 +86,7 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
         return []
     known = {
         (boot.agent_id, boot.boot_id): boot
-        for boot in AgentBoot.objects.filter(contract=contract, boot_id__in={boot_id for _, boot_id in by_boot})
+        for boot in _boots(contract_id=contract.pk, boot_ids={boot_id for _, boot_id in by_boot})
     }
     boots = []
     for key, item in by_boot.items():
@@ -89,6 +102,7 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
             )
         boots.append(boot)
         boot.last_seq = max(boot.last_seq, item.seq)
+        boot.heard_at = max((at for at in (boot.heard_at, item.heard_at) if at is not None), default=None)
         if boot.run_id != item.run_id:
             continue
         if item.step is not None and (boot.step_at is None or boot.step_at <= item.seen_at):
@@ -101,11 +115,10 @@ def boots_upsert(*, contract: Contract, news: Iterable[BootNews]) -> list[AgentB
                 boot.run_ended_at, item.went_on = None, True
         boot.last_seen_at = max(boot.last_seen_at, item.seen_at)
         boot.run_ended_at = boot.run_ended_at or item.ended_at
-    AgentBoot.objects.bulk_create(
+    rows_write(
         boots,
-        update_conflicts=True,
-        unique_fields=["contract", "agent_id", "boot_id"],
-        update_fields=["run_id", "last_seq", "last_step", "step_at", "step_since", "last_seen_at", "run_ended_at"],
+        unique=("contract", "agent_id", "boot_id"),
+        update=("run_id", "last_seq", "last_step", "step_at", "step_since", "last_seen_at", "heard_at", "run_ended_at"),
     )
     return boots
 

@@ -226,7 +226,7 @@ def _runs(contract: Contract, boots: Iterable[AgentBoot]) -> dict[str, Run]:
 def _runs_silent(
     contract: Contract, found: Iterable[AgentBoot], terms: YearlyTerms, as_of: datetime.datetime
 ) -> list[Incident]:
-    boots = [boot for boot in found if _due(boot.last_seen_at, terms) <= as_of]
+    boots = [boot for boot in found if _due(_last_life(boot), terms) <= as_of]
     if not boots:
         return []
     runs = _runs(contract, boots)
@@ -260,6 +260,11 @@ def _runs_silent(
         boot.silence_noted_at = boot.last_seen_at
     AgentBoot.objects.bulk_update(settled, ["silence_noted_at"])
     return silences
+
+
+def _last_life(boot: AgentBoot) -> datetime.datetime:
+    """A slow clock is no silence: it counts when the boot was heard. Its own clock says when what it tells of was."""
+    return max(boot.last_seen_at, boot.heard_at or boot.last_seen_at)
 
 
 def _silent_since(

@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from yoco.contracts.models import YearState
+from yoco.guarantee.labels import restatement_because, rule_sentence
 from yoco.guarantee.models import Outcome, Verdict
 from yoco.incidents.models import Kind
 
@@ -67,3 +68,15 @@ def outcome_word(outcome: str) -> str:
 def kind_word(kind: str) -> str:
     """The kind of an incident as a word."""
     return str(Kind(kind).label)
+
+
+@register.simple_tag
+def rule_words(rule: str) -> str:
+    """What the rule says that placed an incident, as a sentence."""
+    return rule_sentence(rule)
+
+
+@register.filter
+def because(reason: str) -> str:
+    """Why a statement was restated, in the reader's language."""
+    return restatement_because(reason)

@@ -1,6 +1,5 @@
 """Incidents of a contract year, and one incident with everything that was concluded from it."""
 
-import datetime
 import json
 import uuid
 from dataclasses import dataclass
@@ -9,12 +8,11 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.utils.dateparse import parse_date
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
-from yoco.core.clock import FIRST_DAY, LAST_DAY, milliseconds_between
+from yoco.core.clock import milliseconds_between
 from yoco.core.downloads import attachment
 from yoco.guarantee.labels import CONDITIONS, reason_sentence, rule_sentence
 from yoco.guarantee.models import Outcome
@@ -25,6 +23,7 @@ from yoco.portal.access import incident_in_url, reader, year_in_url
 from yoco.portal.analytics.waste import money_text
 from yoco.portal.graphics import PHASES, phases
 from yoco.portal.lists import incidents_csv, incidents_json
+from yoco.portal.querying import choice_in, day_in
 from yoco.portal.selectors import (
     COUNTED,
     IncidentFilter,
@@ -43,23 +42,12 @@ LIVE = {Decision.PENDING, Decision.ACCEPTED}
 
 
 def filter_of(query: QueryDict) -> IncidentFilter:
-    """The filter that an address names. A value that does not exist is ignored, so that an old link still opens."""
-
-    def one_of(name: str, choices: list[str]) -> str:
-        return query.get(name, "") if query.get(name, "") in choices else ""
-
-    def day(name: str) -> datetime.date | None:
-        try:
-            found = parse_date(query.get(name, ""))
-        except ValueError:
-            return None
-        return found if found and FIRST_DAY <= found <= LAST_DAY else None
-
+    """The filter that an address names."""
     return IncidentFilter(
-        outcome=one_of("outcome", [COUNTED, *Outcome.values]),
-        kind=one_of("kind", Kind.values),
-        since=day("since"),
-        until=day("until"),
+        outcome=choice_in(query, "outcome", [COUNTED, *Outcome.values]),
+        kind=choice_in(query, "kind", Kind.values),
+        since=day_in(query, "since"),
+        until=day_in(query, "until"),
         where=query.get("where", "").replace("\0", "").strip()[:200],
         once=query.get("once") == "1",
     )

@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
+from yoco.accounts.models import Theme
 from yoco.accounts.services import reader_update
 from yoco.core.zones import ZONE_CHOICES
 from yoco.portal.access import reader
-from yoco.portal.middleware import THEMES
 from yoco.portal.selectors import contracts_listed, year_current
 
 A_YEAR_S = 365 * 24 * 3600
@@ -50,26 +50,27 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Language and theme, from the foot of every page; kept in the browser, the language also with the person."""
+    """Language and theme, from the foot of every page: kept with the person who is signed in, and in the browser for
+    the pages before that."""
     target = request.POST.get("next", "/")
     own = {request.get_host()}
     if not url_has_allowed_host_and_scheme(target, allowed_hosts=own, require_https=request.is_secure()):
         target = "/"
-    response = HttpResponseRedirect(target)
-    language, theme = request.POST.get("language", ""), request.POST.get("theme", "")
-    if language in dict(settings.LANGUAGES):
-        if request.user.is_authenticated:
-            reader_update(user=reader(request), language=language)
-        _remember(response, settings.LANGUAGE_COOKIE_NAME, language)
-    if theme in THEMES:
-        _remember(response, settings.THEME_COOKIE_NAME, theme)
-    elif theme:
-        response.delete_cookie(settings.THEME_COOKIE_NAME, samesite="Lax")
+    known = {"language": dict(settings.LANGUAGES), "theme": Theme.values}
+    chosen = {name: request.POST[name] for name, values in known.items() if request.POST.get(name) in values}
+    if chosen and request.user.is_authenticated:
+        reader_update(user=reader(request), **chosen)
+    return _remember(HttpResponseRedirect(target), **chosen)
+
+
+def _remember(response: HttpResponseRedirect, **chosen: str) -> HttpResponseRedirect:
+    """The browser keeps the language and the theme that it was told, so that the page for signing in has them, too."""
+    for name, cookie in (("language", settings.LANGUAGE_COOKIE_NAME), ("theme", settings.THEME_COOKIE_NAME)):
+        if name in chosen:
+            response.set_cookie(
+                cookie, chosen[name], max_age=A_YEAR_S, samesite="Lax", secure=settings.HTTPS, httponly=True
+            )
     return response
-
-
-def _remember(response: HttpResponse, name: str, value: str) -> None:
-    response.set_cookie(name, value, max_age=A_YEAR_S, samesite="Lax", secure=settings.HTTPS, httponly=True)
 
 
 class ReaderForm(forms.Form):
@@ -80,23 +81,26 @@ class ReaderForm(forms.Form):
         choices=ZONE_CHOICES,
         help_text=gettext_lazy("Times on every page are shown in it. A contract year keeps the contract's own zone."),
     )
+    theme = forms.ChoiceField(label=gettext_lazy("Theme"), choices=Theme.choices)
 
 
 @login_required
 def settings_page(request: HttpRequest) -> HttpResponse:
-    """The reader's own name, language and time zone."""
+    """The reader's own name, language, time zone and theme."""
     user = reader(request)
     initial = {
         "name": user.name,
         "language": user.language or translation.get_language(),
         "time_zone": user.time_zone,
+        "theme": user.theme or request.COOKIES.get(settings.THEME_COOKIE_NAME) or Theme.AUTO,
     }
     form = ReaderForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
         reader_update(user=user, **form.cleaned_data)
         with translation.override(form.cleaned_data["language"]):
             messages.success(request, _("Your settings are saved."))
-        return redirect(reverse("portal:settings"))
+        saved = HttpResponseRedirect(reverse("portal:settings"))
+        return _remember(saved, language=form.cleaned_data["language"], theme=form.cleaned_data["theme"])
     memberships = user.memberships.filter(revoked_at=None).select_related("organisation").order_by("organisation__name")
     context = {
         "section": "settings",

@@ -19,6 +19,7 @@ from yoco.core.downloads import attachment
 from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
+from yoco.guarantee.restating import differences
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
 from yoco.guarantee.sharing import MAX_DAYS, shares_of
 from yoco.portal.access import reader, year_in_url
@@ -68,7 +69,7 @@ def report_of(statement: Statement) -> YearReport:
 def context_of(statement: Statement) -> dict[str, Any]:
     """What page and PDF say alike."""
     year, report = statement.year, report_of(statement)
-    before = Statement.objects.filter(year=year, revision=statement.revision - 1).defer("canonical").first()
+    before = Statement.objects.filter(year=year, revision=statement.revision - 1).first()
     latest = Statement.objects.filter(year=year).order_by("-revision").values_list("revision", flat=True).first()
     mark = threshold_words(report.threshold["num"], report.threshold["den"])
     return {
@@ -93,6 +94,7 @@ def context_of(statement: Statement) -> dict[str, Any]:
         "annex": annex_of(json.loads(statement.canonical)),
         "before": before,
         "changes": changes_between(report_of(before), report) if before else [],
+        "moved": differences(before.canonical, statement.canonical) if before else None,
         "latest": latest,
     }
 

@@ -3,6 +3,7 @@
 import datetime
 import uuid
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -12,15 +13,17 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from yoco.contracts.models import GuaranteeTerms, YearState
+from yoco.contracts.models import ContractYear, GuaranteeTerms, YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import INTERVALS, verdict_sentence, verdict_words
+from yoco.guarantee.models import Statement
 from yoco.guarantee.report import credit_words
-from yoco.guarantee.selectors import year_report
+from yoco.guarantee.selectors import year_burn_down, year_report
 from yoco.guarantee.tally import report_with_interval
 from yoco.incidents.models import Kind
 from yoco.portal.access import years_in_url
+from yoco.portal.budget import Budget, budget_drawn
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import days_until, freshness, years_begun
 from yoco.portal.words import threshold_words
@@ -51,7 +54,11 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "years": years_begun(years=years, at=now)[::-1],
         "report": report,
         "terms": terms,
-        "earlier_revisions": range(report.statement.revision - 1, 0, -1) if report.statement else [],
+        "earlier_revisions": Statement.objects.filter(year=year, revision__lt=report.statement.revision)
+        .defer("canonical", "summary")
+        .order_by("-revision")
+        if report.statement and report.statement.revision > 1
+        else [],
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
         "tone": TONES[report.verdict],
@@ -71,6 +78,7 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "chance_short": chance_words(report.information.chance_of_ending_short),
         "over": -report.failures_still_allowed,
         "single_miss": report.counted * (threshold["den"] - threshold["num"]) < threshold["den"],
+        "budget": budget_of(year, terms, at=now),
         "days_left": days_until(day=year.ends_on, time_zone=year.contract.time_zone, at=now),
         "fresh": None
         if closed or terms is None
@@ -79,6 +87,18 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
     return render(request, "portal/year.html", context)
+
+
+def budget_of(year: ContractYear, terms: GuaranteeTerms | None, *, at: datetime.datetime) -> Budget | None:
+    """The failures still allowed day by day; None in a year without guarantee, or without a failure that counts."""
+    if terms is None or year.guaranteed_from is None:
+        return None
+    return budget_drawn(
+        year_burn_down(year=year, terms=terms, as_of=at),
+        first=year.starts_on,
+        last=year.last_day,
+        guaranteed_from=year.guaranteed_from.astimezone(ZoneInfo(year.contract.time_zone)).date(),
+    )
 
 
 def silence_window(terms: GuaranteeTerms) -> datetime.timedelta:

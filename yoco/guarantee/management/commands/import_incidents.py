@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--map", action="append", default=[], metavar="FIELD=COLUMN", help="CSV: which column")
         parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="the same in every row")
         parser.add_argument("--rejects", type=Path, help="where rejected lines go (default: FILE.rejects.csv)")
-        parser.add_argument("--dry-run", action="store_true", help="say what would happen and write nothing")
+        parser.add_argument("--dry-run", action="store_true", help="say what would happen and store nothing")
 
     @translation.override("en")  # as all that the commands print
     def handle(self, *args: Any, **options: Any) -> None:
@@ -86,6 +86,7 @@ class _Rejects:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        path.unlink(missing_ok=True)  # what an earlier run rejected
         self._file: TextIO | None = None
 
     def write(self, rejected: Rejected) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py ledger_verify`: proves the ledger's chain and sums, and the statements that it rests on.
+"""`manage.py ledger_verify`: proves the ledger's chain and sums, its statements, and the monthly snapshots.
 
 Exit status 0 when everything holds, 1 when something is broken, the first broken row in the last line, 2 for bad usage.
 """
@@ -10,12 +10,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from yoco.contracts.models import Contract
 from yoco.credits.verify import ledger_verify
-from yoco.guarantee.models import Statement
-from yoco.guarantee.verify import statements_verify
+from yoco.guarantee.models import Snapshot, Statement
+from yoco.guarantee.verify import snapshots_verify, statements_verify
 
 
 class Command(BaseCommand):
-    help = "Proves the credit ledger and the statements; status 1 and the first broken row if something does not hold."
+    help = "Proves ledger, statements and snapshots; status 1 and the first broken row if something does not hold."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--contract", help="only this contract, by its number")
@@ -23,18 +23,21 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         contract_id = None
-        statements = Statement.objects.all()
+        statements, snapshots = Statement.objects.all(), Snapshot.objects.all()
         if options["contract"]:
             contract = Contract.objects.filter(number=options["contract"]).first()
             if contract is None:
                 raise CommandError(f"There is no contract {options['contract']}.", returncode=2)
             contract_id = contract.pk
             statements = statements.filter(year__contract=contract)
+            snapshots = snapshots.filter(year__contract=contract)
         broken = [str(row) for row in statements_verify(contract_id=contract_id)]
+        broken += [str(row) for row in snapshots_verify(contract_id=contract_id)]
         ledger = ledger_verify(contract_id=contract_id)
         broken += [str(row) for row in ledger.broken]
         counts = {
             "statements": statements.count(),
+            "snapshots": snapshots.count(),
             "transactions": ledger.transactions,
             "postings": ledger.postings,
         }
@@ -43,8 +46,8 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(found, indent=2, sort_keys=True))
         else:
             self.stdout.write(
-                f"{counts['statements']} statements; {ledger.transactions} transactions and {ledger.postings} postings "
-                f"in {ledger.seconds:.2f} s"
+                f"{counts['statements']} statements and {counts['snapshots']} monthly snapshots; "
+                f"{ledger.transactions} transactions and {ledger.postings} postings in {ledger.seconds:.2f} s"
             )
             for row in broken:
                 self.stdout.write(f"BROKEN  {row}")
