@@ -71,8 +71,8 @@ def incidents_copy(copies: int) -> None:
 
 
 class Queries:
-    """The statements of a page. A decision's page shows what the decision would do by doing it and taking it back: those
-    statements are counted apart. Savepoints are transactions within the test's own."""
+    """The statements of a page. A decision's page shows what the decision would do by doing it and taking it back:
+    those statements are counted apart. Savepoints are transactions within the test's own."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
