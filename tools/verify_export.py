@@ -113,7 +113,7 @@ def faults(opened: Open, present: set[str], files: list[Json]) -> Iterator[str]:
     if found:
         return  # what follows reads these files
     statements: dict[str, str] = {}
-    yield from statements_faults(opened, "monthly_snapshots", {})
+    yield from statements_faults(opened, "snapshots", {})
     yield from statements_faults(opened, "statements", statements)
     yield from reports_faults(opened)
     yield from ledger_faults(opened, statements)
