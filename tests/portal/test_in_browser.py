@@ -12,6 +12,7 @@ from tests.browser import accessibility_problems
 from tests.people import PASSWORD
 from tests.portal.scene import NOW, Scene, build_scene
 from yoco.accounts.models import User
+from yoco.guarantee.snapshots import snapshots_make
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,6 +23,8 @@ WORDS = {
         "sign_out": "Sign out",
         "year_1": "Year 1",
         "incidents": "Incidents",
+        "reports": "Reports",
+        "timeline": "Timeline",
         "filter": "Filter",
         "outcome": "Outcome",
         "not_resolved": "Not resolved without loss",
@@ -55,6 +58,8 @@ WORDS = {
         "sign_out": "Cerrar sesión",
         "year_1": "Año 1",
         "incidents": "Incidentes",
+        "reports": "Informes",
+        "timeline": "Cronología",
         "filter": "Filtrar",
         "outcome": "Resultado",
         "not_resolved": "No resuelto sin pérdida",
@@ -89,7 +94,9 @@ WORDS = {
 @pytest.fixture
 def scene(transactional_db: None) -> Iterator[Scene]:
     with time_machine.travel(NOW, tick=True):
-        yield build_scene()
+        made = build_scene()
+        snapshots_make(as_of=NOW)
+        yield made
 
 
 def check(page: Page) -> None:
@@ -150,8 +157,16 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.goto(statement)
     check(page)  # with the link in its list
+    page.get_by_role("navigation").get_by_role("link", name=words["reports"]).first.click()
+    check(page)
+    page.locator("main a[href*='/snapshots/']").nth(2).click()  # the second latest; each has a link to its PDF too
+    page.locator("main details summary").first.click()
+    check(page)
     page.get_by_role("navigation").get_by_role("link", name=words["incidents"]).first.click()
     check(page)
+    page.get_by_role("link", name=words["timeline"]).click()
+    check(page)
+    page.go_back()
     page.get_by_label(words["outcome"]).select_option(label=words["not_resolved"])
     page.get_by_role("button", name=words["filter"]).click()
     assert "outcome=not_resolved" in page.url
