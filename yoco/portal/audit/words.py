@@ -36,7 +36,6 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "restatement.accepted": _("The proposed revision was accepted."),
             "restatement.rejected": _("The proposed revision was rejected."),
             "restatement.withdrawn": _("The proposed revision was withdrawn."),
-            "snapshot.created": _("Month %(month)s of the year was frozen in a snapshot."),
             "year.fees_recorded": _("The fees of the year were recorded: %(fees)s."),
             "year.fees_restated": _("The fees of the year were changed from %(before)s to %(fees)s."),
             "snapshot.created": _("The snapshot of month %(month)s was frozen."),
@@ -91,7 +90,6 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
         _("People and roles"),
         {
             "organisation.created": _("The organisation was recorded."),
-            "organisation.exported": _("Everything of the organisation was exported (manifest %(manifest_sha256)s)."),
             "user.created": _("An account was made by way of an invitation."),
             "member.added": _("%(person)s became a member with the role %(role)s."),
             "member.role_changed": _("The role of %(person)s was changed from %(before)s to %(role)s."),
@@ -103,8 +101,6 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "person.erased": _("A person was erased, and is called erased person %(number)s from now on."),
             "organisation.exported": _("Everything that is kept of the organisation was exported."),
             "mail.preference_set": _("The choice of e-mail notices was changed."),
-            "invitation.erased": _("The address of an invitation was erased."),
-            "person.erased": _("A person's name, address and sign-in were erased."),
         },
     ),
     "access": (
