@@ -42,7 +42,6 @@ WORDS: list[tuple[type[models.Model], tuple[str, ...]]] = [
     (Credit, ("issue_reason", "ended_reason", "review_reason")),
     (LedgerTransaction, ("reason",)),
     (Statement, ("reason",)),
-    (Proposal, ("reason", "decision_note")),
     (ImportFile, ("name",)),
 ]
 SHOWN = 5
