@@ -206,6 +206,9 @@ def run(options: argparse.Namespace) -> int:
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
         "TICK_SECONDS": f"{options.tick:g}",
         "EMAIL_URL": "dummymail://",
+        # What was in the hands of a killed worker or database is free again after twice, and eight times, as long.
+        "WEBHOOK_TIMEOUT": "5",
+        "EMAIL_TIMEOUT": "2",
     }
     with scratch_directory() as directory, receiving() as receiver, databases_ready(directory, **dot_env) as stack:
         os.environ |= stack.environment | {"DJANGO_SETTINGS_MODULE": "yoco.settings"}
