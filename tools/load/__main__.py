@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,14 +115,14 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         return people.Person(stack.url, email, options.password, log)
 
     readers = [user.email for user in (*(c.owner for c in tenants.customers), *tenants.managers)]
-    reading = [
-        lambda email=email: people.read(person(email), readers_stop, options.think)  # type: ignore[misc]
+    reading: list[Callable[[], None]] = [
+        partial(people.read, person(email), readers_stop, options.think)
         for email in itertools.islice(itertools.cycle(readers), options.readers)
     ]
     reading.append(lambda: contracts_end(tenants, readers_stop, options.contract_every))
     reading.append(lambda: faults_make(stack, options.seconds, faults, readers_stop))
-    settling = [
-        lambda user=user, steps=steps: people.settle(person(user.email), stop, options.think, steps)  # type: ignore[misc]
+    settling: list[Callable[[], None]] = [
+        partial(people.settle, person(user.email), stop, options.think, steps)
         for user, steps in zip(tenants.managers, ("issue", "approve|apply"), strict=True)
     ]
     with doing(stop, settling):

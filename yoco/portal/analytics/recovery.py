@@ -163,10 +163,12 @@ def _pareto(table: Table, key: str) -> Figure | None:
         "x": labels,
         "y": [row["cumulated_share"] for row in rows],
         "yaxis": "y2",
-        "line": {"color": "--ink-soft"},
+        "line": {"color": "--ink"},
     }
+    # The line crosses the bars, and must be seen on them in both themes.
+    failures = bars(_("Failures"), labels, [row["failures"] for row in rows], "--accent", opacity=0.55)
     return figure(
-        [bars(_("Failures"), labels, [row["failures"] for row in rows], "--accent"), cumulated],
+        [failures, cumulated],
         x={"type": "category"},
         y={"rangemode": "tozero"},
         yaxis2={

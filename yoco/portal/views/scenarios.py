@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from yoco.guarantee.scenarios import ANCHOR_CHOICES, DEFAULTS, PRESETS, STRATEGY_LABELS, Answer, scenario_answer
+from yoco.portal.analytics.strategies import strategies_figure
 
 
 class ScenarioForm(forms.Form):
@@ -70,6 +71,8 @@ def scenario(request: HttpRequest) -> HttpResponse:
         "form": form,
         "answer": answer,
         "rows": rows,
+        "has_figures": bool(rows),
+        "figure": strategies_figure(answer.outcomes) if answer and rows else None,
         "presets": PRESETS.items(),
         "preset": preset,
     }
