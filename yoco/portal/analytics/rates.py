@@ -247,7 +247,7 @@ def weekly_figure(table: Table) -> Figure | None:
                 "y": 1,
                 "text": code_word("change", row["change"]),
                 "showarrow": False,
-                "xanchor": "left",
+                "xanchor": "left" if rows.index(row) < len(rows) / 2 else "right",  # else it leaves the chart
                 "font": {"color": "--bad"},
             }
             for row in changed
