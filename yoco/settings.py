@@ -3,6 +3,9 @@
 The variables are listed in docs/settings.md; `manage.py check --deploy` judges a production environment.
 """
 
+import ipaddress
+import logging
+import sys
 from pathlib import Path
 
 import environ
@@ -12,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from environ.fileaware_mapping import FileAwareMapping
 
 from yoco.accounts.sso import sso_for_allauth, sso_read
+from yoco.core.logs import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -67,10 +71,12 @@ INSTALLED_APPS = [
     "yoco.api",
     "yoco.portal",
     "yoco.desk",
+    "yoco.watch",
     "yoco.demo",
 ]
 
 MIDDLEWARE = [
+    "yoco.core.middleware.RequestMiddleware",
     "yoco.core.middleware.ClientAddressMiddleware",
     "yoco.core.middleware.HeadersMiddleware",
     "yoco.core.middleware.ApiOverHttpsMiddleware",
@@ -343,7 +349,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = LANGUAGE_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"  # links in e-mails open signed in
 SECURE_SSL_REDIRECT = HTTPS
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # probes speak plain HTTP inside the network
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # they speak plain HTTP inside the network
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 if env.bool("TRUST_FORWARDED_PROTO", default=False):
@@ -362,3 +368,32 @@ RATE_LIMITS = {
 }
 # The largest upload, with its form, has a little more than 10 MiB.
 MAX_BODY = DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * 1024 * 1024
+
+# Who may read /metrics; without either, nobody.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+METRICS_ALLOWED_NETWORKS = [ipaddress.ip_network(text) for text in env.list("METRICS_ALLOWED_NETWORKS", default=[])]
+
+# Faults go there, without anything personal (yoco.core.sentry).
+SENTRY_DSN = env.str("SENTRY_DSN", default="")
+SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", default="production")
+
+# Never written into a log or sent with a fault.
+SECRET_VALUES = [
+    SECRET_KEY,
+    *SECRET_KEY_FALLBACKS,
+    *KEY_PEPPERS.values(),
+    METRICS_TOKEN,
+    SENTRY_DSN,
+    str(DATABASES["default"].get("PASSWORD", "")),
+    str(EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""),
+]
+
+# ── What the processes write down, see docs/observability.md. Warnings of Python are lines too.
+logging.captureWarnings(True)
+LOGGING = logging_config(
+    form=env.str("LOG_FORMAT", default="text"),
+    level=env.str("LOG_LEVEL", default="INFO"),
+    # Of servers it is all that they say; the standard output of a command is its result.
+    stream="stdout" if {"gunicorn", "celery"} & {*Path(sys.argv[0]).parts} else "stderr",
+    secrets=SECRET_VALUES,
+)

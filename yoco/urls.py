@@ -3,10 +3,12 @@
 from django.urls import include, path
 
 from yoco.core import probes
+from yoco.watch.views import metrics
 
 urlpatterns = [
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("accounts/", include("yoco.accounts.urls")),
     path("api/v1/", include("yoco.api.urls")),
     path("desk/", include("yoco.desk.urls")),

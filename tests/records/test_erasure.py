@@ -167,8 +167,8 @@ def test_every_table_that_knows_people_is_thought_of() -> None:
     by_id_alone = {
         "accounts.AgentKey", "accounts.Invitation", "accounts.Membership", "contracts.GuaranteeTerms",
         "core.AuditEntry", "credits.Credit", "credits.LedgerTransaction", "guarantee.ImportFile",
-        "guarantee.StatementShare", "incidents.Comment", "incidents.Dispute", "incidents.Exclusion",
-        "incidents.Regrouping", "incidents.RegroupingProposal", "notify.Endpoint",
+        "guarantee.StatementShare", "guarantee.Proposal", "incidents.Comment", "incidents.Dispute",
+        "incidents.Exclusion", "incidents.Regrouping", "incidents.RegroupingProposal", "notify.Endpoint",
     }  # fmt: skip
     for model in apps.get_models(include_auto_created=True):
         if any(field.is_relation and field.related_model is User for field in model._meta.fields):

@@ -1,6 +1,8 @@
 """The service as docker-compose.yml starts it: two database roles, HTTPS behind one proxy; real answers."""
 
 import http.cookies
+import io
+import json
 import os
 import subprocess
 import sys
@@ -12,13 +14,15 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Debugging
 from django.core.management import CommandError, call_command
 
 from tests.ingest.reports import report
 from tests.people import PASSWORD
 from tests.services import ROOT, web_server
 from tools.compose import compose_environment, make_roles
-from tools.services import Postgres, scratch_directory
+from tools.services import Postgres, free_port, scratch_directory
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("production")]
 HOST_NAME = "yoco.example"
@@ -293,3 +297,75 @@ def test_secrets_may_come_from_files(production: Production, tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", script], env=kept | files, cwd=ROOT, capture_output=True, text=True)
     pepper = production.environment["KEY_PEPPERS"].removeprefix("1=")
     assert done.stdout.split() == [production.environment["SECRET_KEY"], pepper, "yoco_app", "yoco"], done.stderr
+
+
+MAILED = {"DEFAULT_FROM_EMAIL": "YOCO <yoco@yoco.example>"}
+
+
+def doctor(production: Production, *arguments: str, **more: str) -> tuple[int, list[dict[str, str]], str]:
+    """Exit status, what was found, and the last word."""
+    done = production.command("manage.py", "doctor", "--format=json", *arguments, **more)
+    return done.returncode, json.loads(done.stdout), done.stderr.strip().splitlines()[-1] if done.stderr else ""
+
+
+def test_the_doctor_finds_nothing_wrong_here_and_names_what_is_broken_on_purpose(production: Production) -> None:
+    assert production.command("manage.py", "tick").returncode == 0
+    mail = Controller(Debugging(io.StringIO()), hostname="127.0.0.1", port=free_port())
+    mail.start()
+    try:
+        well = MAILED | {"EMAIL_URL": f"smtp://127.0.0.1:{mail.port}"}
+        status, found, last = doctor(production, "--language=en", **well)
+        assert (status, [one for one in found if one["state"] == "fault"]) == (0, []), last
+        parts = {one["part"] for one in found if one["state"] == "ok"}
+        assert {"database", "database role", "migrations", "triggers", "due work", "e-mail", "settings"} <= parts
+    finally:
+        mail.stop()
+
+    breaks = [
+        "ALTER TABLE credits_posting DISABLE TRIGGER credits_posting_no_change",
+        "DROP TRIGGER guarantee_statement_no_truncate ON guarantee_statement",
+        "UPDATE django_migrations SET name = 'x' || name WHERE app = 'notify' AND name LIKE '0001%'",
+        "UPDATE core_jobrun SET ended_at = ended_at - interval '1 hour' WHERE name = 'tick'",
+        "GRANT DELETE ON credits_posting TO yoco_app",
+    ]
+    mends = [
+        "ALTER TABLE credits_posting ENABLE TRIGGER credits_posting_no_change",
+        "CREATE TRIGGER guarantee_statement_no_truncate BEFORE TRUNCATE ON guarantee_statement "
+        "FOR EACH STATEMENT EXECUTE FUNCTION yoco_refuse_change()",
+        "UPDATE django_migrations SET name = substr(name, 2) WHERE app = 'notify' AND name LIKE 'x0001%'",
+        "REVOKE DELETE ON credits_posting FROM yoco_app",
+    ]
+    with psycopg.connect(production.owner, autocommit=True) as owner:
+        try:
+            for statement in breaks:
+                owner.execute(statement)
+            wrong = MAILED | {"EMAIL_URL": "smtp://127.0.0.1:9", "SECRET_KEY": "short", "SITE_URL": "http://localhost"}
+            status, found, last = doctor(production, "--language=es", **wrong)
+        finally:
+            for statement in mends:
+                owner.execute(statement)
+    assert status == 1
+    faults = [one for one in found if one["state"] == "fault"]
+    assert all(one["mend"] for one in faults)
+    told = " ".join(one["said"] for one in faults)
+    for sign in (
+        "credits_posting_no_change",
+        "guarantee_statement_no_truncate",
+        "notify.0001_initial",
+        "DELETE credits_posting",
+        "security.W009",
+        "http://localhost",
+    ):
+        assert sign in told, told
+    assert {"correo electrónico", "trabajo pendiente"} <= {one["part"] for one in faults}
+    assert last == f"CommandError: {len(faults)} fallos que corregir."
+
+
+def test_the_doctor_says_so_when_the_database_is_gone(production: Production) -> None:
+    url = production.app.replace("/yoco", "/nowhere")
+    done = production.command("manage.py", "doctor", "--language=en", url=url, EMAIL_URL="dummymail://")
+    assert done.returncode == 1
+    assert "FAULT  database: It does not answer" in done.stdout
+    assert "→ Start it, or set DATABASE_URL" in done.stdout
+    assert "triggers" not in done.stdout
+    assert "Traceback" not in done.stderr

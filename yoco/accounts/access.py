@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet
 from django.http import Http404
+from structlog.contextvars import bind_contextvars
 
 from yoco.accounts.models import AgentKey, Membership, Organisation, Role, Scope, User
 
@@ -61,6 +62,8 @@ def access(
     """
     try:
         row = visible(queryset, principal=principal, organisation=organisation).get(**lookup)
+        if owner := _organisation_id(row, organisation):
+            bind_contextvars(organisation_id=owner)
         if minimum is Role.VIEWER:
             return row
         allowed = visible(queryset, principal=principal, organisation=organisation, minimum=minimum)
@@ -69,6 +72,16 @@ def access(
     except (ObjectDoesNotExist, ValidationError, ValueError) as error:
         raise Http404 from error
     return row
+
+
+def _organisation_id(row: Model, path: str) -> str | None:
+    """Whose object it is, for the log; None where only another query would tell."""
+    *between, last = ["pk"] if path == "self" else f"{path}_id".split("__")
+    for name in between:
+        if name not in row._state.fields_cache:
+            return None
+        row = getattr(row, name)
+    return str(getattr(row, last))
 
 
 def access_organisation(principal: Principal, organisation_id: Any, *, minimum: Role = Role.VIEWER) -> Organisation:

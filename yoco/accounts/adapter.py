@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from typing import Any
 
+import structlog
 from allauth.account.adapter import DefaultAccountAdapter
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
@@ -14,6 +15,7 @@ from yoco.accounts.mail import language_of, mail_send
 from yoco.accounts.models import User
 from yoco.core.audit import audit_record
 
+log = structlog.get_logger(__name__)
 WAYS = {
     "reauthenticate": _("Use your password"),
     "mfa_reauthenticate": _("Use the authenticator app or a recovery code"),
@@ -40,6 +42,9 @@ class AccountAdapter(DefaultAccountAdapter):
         """Every change of how a person signs in passes here: it is mailed to them and stands in the audit log."""
         audit_record(action=f"sign_in.{template_prefix.rpartition('/')[2]}", actor=user, subject=user)
         super().send_notification_mail(template_prefix, user, context, email)
+
+    def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
+        log.warning("sign-in failed", client=self.get_client_ip(request))
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS  # ClientAddressMiddleware has made it right

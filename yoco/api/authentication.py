@@ -3,6 +3,7 @@
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
+from structlog.contextvars import bind_contextvars
 
 from yoco.accounts.models import AgentKey
 from yoco.accounts.services import agent_key_verify
@@ -21,6 +22,7 @@ class KeyAuthentication(BaseAuthentication):
                 "This key is unknown, expired or revoked. "
                 "Create one under Settings, Keys, or with `manage.py agent_key_create`."
             )
+        bind_contextvars(key=key.lookup, organisation_id=str(key.organisation_id))
         return key, key
 
     def authenticate_header(self, request: Request) -> str:

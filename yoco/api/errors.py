@@ -8,10 +8,9 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
-from django.utils.encoding import escape_uri_path
 from django.views import defaults
 
-from yoco.core.ids import uuid7
+from yoco.core.logs import request_id, route_of
 from yoco.core.problem import problem_json
 
 log = logging.getLogger(__name__)
@@ -61,15 +60,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if away:
         detail = "The database does not answer. Send the request again later; nothing is stored twice."
         return problem_json(HTTPStatus.SERVICE_UNAVAILABLE, detail, code="unavailable", headers={"Retry-After": "5"})
-    request_id = str(uuid7())
-    log.error("Request %s failed: %s %s", request_id, request.method, escape_uri_path(request.path), exc_info=True)
+    number = request_id() or ""
+    log.error("Request %s failed: %s %s", number, request.method, route_of(request), exc_info=True)
     return problem_json(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Something failed on our side; the fault is written down under this request's number. "
         "Send the request again later: whatever was stored is not stored twice.",
         code="internal",
-        headers={"X-Request-Id": request_id},
-        request_id=request_id,
+        request_id=number,
     )
 
 

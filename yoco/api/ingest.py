@@ -1,8 +1,11 @@
 """The two doors for agents: reports and heartbeats."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -16,11 +19,15 @@ from yoco.api.authentication import KeyAuthentication
 from yoco.api.body import BodyRefused, body_read
 from yoco.api.schema import EXAMPLE_REPORT, HEARTBEAT, MISSING, REPORTS, RESULTS, problems
 from yoco.contracts.models import Contract
+from yoco.core.counters import heartbeat_count, reports_count
 from yoco.core.problem import problem
 from yoco.guarantee.intake import heartbeat_accept
 from yoco.guarantee.services import reports_accept
 from yoco.incidents.payload import Invalid, Unreadable, json_kind, json_read
 from yoco.incidents.services import ReportResult
+
+log = structlog.get_logger(__name__)
+IDS_A_LINE = 100  # collectors of logs cut lines of more than about 16 KiB
 
 
 class IngestKey(BasePermission):
@@ -50,6 +57,20 @@ def _result(result: ReportResult) -> dict[str, Any]:
 
 def _unreadable(refusal: Invalid) -> BodyRefused:
     return BodyRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", refusal.reason)
+
+
+def _log_taken(reports: Sequence[Any], results: Sequence[ReportResult]) -> None:
+    """Which reports came, by what became of them, and of which runs. Of one that is not valid nothing is repeated."""
+    for first in range(0, len(results), IDS_A_LINE):
+        ids: dict[str, list[str]] = defaultdict(list)
+        runs, invalid = set(), 0
+        for report, result in zip(reports[first : first + IDS_A_LINE], results[first:], strict=False):
+            if result.status == "invalid":
+                invalid += 1
+            else:
+                ids[result.status].append(str(result.id))
+                runs.add(report["workload"]["run_id"])
+        log.info("reports taken", **ids, invalid=invalid, runs=sorted(runs))
 
 
 class ReportsView(APIView):
@@ -86,6 +107,8 @@ class ReportsView(APIView):
                 f"A request may have {settings.INGEST_MAX_REPORTS} reports, this one has {len(reports)}.",
             )
         outcome = reports_accept(contract=contract, key=key, reports=reports, received_at=timezone.now())
+        reports_count(result.status for result in outcome.results)
+        _log_taken(reports, outcome.results)
         results = [_result(result) for result in outcome.results]
         if all(result.status == "invalid" for result in outcome.results):
             return problem(
@@ -114,7 +137,9 @@ class HeartbeatsView(APIView):
                 contract=contract, heartbeat=json_read(body_read(request)), received_at=timezone.now()
             )
         except Invalid as refusal:
+            heartbeat_count(taken=False)
             return problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, refusal.reason, code="invalid", errors={refusal.path: refusal.reason}
             )
+        heartbeat_count(taken=True)
         return Response({"missing": missing})

@@ -1,12 +1,20 @@
 """Who asks, and what a browser may do with the answer."""
 
 import ipaddress
+import re
+import time
+import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 
+import structlog
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from yoco.core.counters import request_count
+from yoco.core.ids import uuid7
+from yoco.core.logs import STATIC, route_of
 from yoco.core.problem import problem_json
 
 View = Callable[[HttpRequest], HttpResponse]
@@ -38,6 +46,53 @@ PERMISSIONS = ", ".join(
         "xr-spatial-tracking",
     )
 )
+
+
+log = structlog.get_logger(__name__)
+REQUEST_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{7,63}")
+# Asked for so often that a line each would hide the others, as long as they are answered.
+UNTOLD = {"/healthz", "/readyz", "/metrics", STATIC}
+
+
+class RequestMiddleware:
+    """Gives each request a number and a line in the log: route, status, duration, and who asked.
+
+    The number is that of a proxy in front, which is believed (`TRUSTED_PROXIES`), or a new one. The answer names it.
+    """
+
+    def __init__(self, get_response: View) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        began = time.perf_counter()
+        number = request_number(request)
+        clear_contextvars()
+        bind_contextvars(request_id=number)
+        response = self.get_response(request)
+        response.headers["X-Request-Id"] = number
+        route, seconds = route_of(request), time.perf_counter() - began
+        request_count(method=request.method, route=route, status=response.status_code, seconds=seconds)
+        told = {
+            name: str(value)
+            for name, value in (request.resolver_match.kwargs.items() if request.resolver_match else ())
+            if isinstance(value, uuid.UUID | int)  # text may be the token of a link
+        }
+        (log.debug if route in UNTOLD and response.status_code < 400 else log.info)(
+            "request",
+            method=request.method,
+            route=route,
+            status=response.status_code,
+            seconds=round(seconds, 4),
+            client=request.META.get("REMOTE_ADDR", ""),
+            **({"parameters": told} if told else {}),
+        )
+        return response
+
+
+def request_number(request: HttpRequest) -> str:
+    """The number that a trusted proxy gave the request, if it is one; else a new one."""
+    given = request.META.get("HTTP_X_REQUEST_ID", "") if settings.TRUSTED_PROXIES > 0 else ""
+    return given if REQUEST_ID.fullmatch(given) else str(uuid7())
 
 
 class ClientAddressMiddleware:

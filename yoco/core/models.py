@@ -57,3 +57,13 @@ class OutboxPending(models.Model):
     """An event that nobody has turned into deliveries yet. Whoever does removes the row in the same transaction."""
 
     event = models.OneToOneField(OutboxEvent, primary_key=True, on_delete=models.PROTECT, related_name="+")
+
+
+class JobRun(models.Model):
+    """When a recurring job last began and ended, and how: the tick, the proof of the ledger. One row each."""
+
+    name = models.CharField(primary_key=True, max_length=40)
+    began_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, help_text="Of the last run that came to its end.")
+    ok = models.BooleanField(default=False)
+    detail = models.TextField(blank=True, help_text="What failed.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from yoco.credits.services import credits_sweep
 from yoco.guarantee.analytics.jobs import jobs_sweep
 from yoco.guarantee.intake import silences_account
+from yoco.guarantee.proof import proof_start
 from yoco.guarantee.services import years_close
 from yoco.guarantee.snapshots import snapshots_make
 
@@ -26,7 +27,7 @@ class Done:
 
 def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
     """Accounts for silences, freezes months, moves contract years on, brings credits up to date, starts lost jobs
-    again, then `also`.
+    again and the day's proof of the ledger, then does `also`.
 
     A step that fails does not keep the next from running; it is found again by the next tick. Safe to run twice at
     once, and after days of downtime.
@@ -38,6 +39,7 @@ def due_work_do(*, as_of: datetime.datetime, also: Sequence[Step] = ()) -> Done:
         ("contract years moved on", _years),
         ("steps of credits done", lambda at: credits_sweep(as_of=at)),
         ("jobs of the analytics started again", lambda at: jobs_sweep(as_of=at)),
+        ("proof of the ledger started", lambda at: proof_start(as_of=at)),
         *also,
     ]
     done = Done()

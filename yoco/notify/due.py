@@ -5,6 +5,7 @@ import datetime
 from django.conf import settings
 from django.utils import timezone
 
+from yoco.core.jobs import TICK, job_note
 from yoco.guarantee.due import Done, Step, due_work_do
 from yoco.notify.digests import digests_make
 from yoco.notify.fan_out import events_fan_out
@@ -18,7 +19,9 @@ AT_ONCE = 500
 
 def tick_do(*, as_of: datetime.datetime) -> Done:
     """The steps of the guarantee, then the deliveries of what they and everybody else had to tell."""
-    return due_work_do(as_of=as_of, also=STEPS)
+    done = due_work_do(as_of=as_of, also=STEPS)
+    job_note(name=TICK, ok=not done.failed, detail="; ".join(done.failed))
+    return done
 
 
 def deliveries_send() -> int:

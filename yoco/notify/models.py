@@ -97,6 +97,8 @@ class WebhookDelivery(models.Model):
             # The sweep looks for what is due; the page lists an endpoint's latest.
             models.Index(fields=["due_at"], condition=Q(state="pending"), name="webhook_delivery_due"),
             models.Index(fields=["endpoint", "-created_at"], name="webhook_delivery_listed"),
+            # The metrics count the dead.
+            models.Index(fields=["ended_at"], condition=Q(state="dead"), name="webhook_delivery_dead"),
         ]
 
 
@@ -152,7 +154,10 @@ class MailDelivery(models.Model):
                 name="mail_delivery_state",
             ),
         ]
-        indexes = [models.Index(fields=["due_at"], condition=Q(state="pending"), name="mail_delivery_due")]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(state="pending"), name="mail_delivery_due"),
+            models.Index(fields=["ended_at"], condition=Q(state="dead"), name="mail_delivery_dead"),
+        ]
 
 
 class Digest(models.TextChoices):

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone, translation
+from structlog.contextvars import bind_contextvars
 
 from yoco.accounts.models import Theme
 
@@ -21,6 +22,7 @@ class ReaderMiddleware:
         user = request.user
         if not user.is_authenticated:
             return self.get_response(request)
+        bind_contextvars(user_id=str(user.pk))
         if user.language:
             translation.activate(user.language)
             request.LANGUAGE_CODE = translation.get_language()

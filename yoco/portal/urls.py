@@ -13,6 +13,7 @@ from yoco.portal.views import (
     keys,
     mail,
     organisations,
+    reports,
     reviews,
     scenarios,
     sessions,
@@ -136,12 +137,38 @@ urlpatterns = [
         sharing.revoke,
         name="share_revoke",
     ),
+    path("contracts/<uuid:contract_id>/years/<uuid:year_id>/reports/", reports.reports, name="reports"),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/snapshots/<int:number>/",
+        reports.snapshot_page,
+        name="snapshot",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/snapshots/<int:number>.pdf",
+        reports.snapshot_as_pdf,
+        name="snapshot_pdf",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/snapshots/<int:number>.json",
+        reports.snapshot_as_json,
+        name="snapshot_json",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/snapshots/<int:number>.csv",
+        reports.snapshot_as_csv,
+        name="snapshot_csv",
+    ),
     path("shared/<str:token>/", sharing.shared, name="shared"),
     path("shared/<str:token>/statement.pdf", sharing.shared_pdf, name="shared_pdf"),
     path(
         "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/",
         incidents.incident_list,
         name="incidents",
+    ),
+    path(
+        "contracts/<uuid:contract_id>/years/<uuid:year_id>/incidents/timeline/",
+        incidents.incident_timeline,
+        name="timeline",
     ),
     re_path(
         r"^contracts/(?P<contract_id>[0-9a-f-]{36})/years/(?P<year_id>[0-9a-f-]{36})/incidents\.(?P<kind>csv|json)$",

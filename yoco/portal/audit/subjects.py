@@ -118,7 +118,7 @@ def _incidents(entries: Collection[AuditEntry]) -> dict[tuple[uuid.UUID, str], I
         | Q(public_id__in=[key for _org, key in keys if not key.isdigit()]),
         contract__organisation__in={organisation for organisation, _key in keys},
     ).select_related("contract", "run")
-    found = {}
+    found: dict[tuple[uuid.UUID, str], Incident] = {}
     for row in rows:
         organisation = row.contract.organisation_id
         found |= {(organisation, str(row.pk)): row, (organisation, str(row.public_id)): row}

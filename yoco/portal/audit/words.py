@@ -26,6 +26,7 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "year.restated": _("The statement was revised: revision %(revision)s."),
             "year.fees_recorded": _("The fees of the year were recorded: %(fees)s."),
             "year.fees_restated": _("The fees of the year were changed from %(before)s to %(fees)s."),
+            "snapshot.created": _("The snapshot of month %(month)s was frozen."),
             "statement.shared": _(
                 "A link to revision %(revision)s of the statement was made, open until %(expires_at)s."
             ),
@@ -84,6 +85,9 @@ SENTENCES: dict[str, tuple[Word, dict[str, Word]]] = {
             "invitation.created": _("%(address)s was invited with the role %(role)s."),
             "invitation.accepted": _("The invitation of %(address)s was accepted."),
             "invitation.revoked": _("The invitation of %(address)s was withdrawn."),
+            "invitation.erased": _("The address of an invitation was erased."),
+            "person.erased": _("A person was erased, and is called erased person %(number)s from now on."),
+            "organisation.exported": _("Everything that is kept of the organisation was exported."),
             "mail.preference_set": _("The choice of e-mail notices was changed."),
         },
     ),

@@ -9,9 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from yoco.contracts.models import Contract
-from yoco.credits.verify import ledger_verify
 from yoco.guarantee.models import Snapshot, Statement
-from yoco.guarantee.verify import snapshots_verify, statements_verify
+from yoco.guarantee.proof import books_prove
 
 
 class Command(BaseCommand):
@@ -31,10 +30,7 @@ class Command(BaseCommand):
             contract_id = contract.pk
             statements = statements.filter(year__contract=contract)
             snapshots = snapshots.filter(year__contract=contract)
-        broken = [str(row) for row in statements_verify(contract_id=contract_id)]
-        broken += [str(row) for row in snapshots_verify(contract_id=contract_id)]
-        ledger = ledger_verify(contract_id=contract_id)
-        broken += [str(row) for row in ledger.broken]
+        ledger, broken = books_prove(contract_id=contract_id)
         counts = {
             "statements": statements.count(),
             "snapshots": snapshots.count(),
