@@ -166,6 +166,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 200, LOGIN, 302]),  # account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
     "portal:scenario": (nothing, SIGNED_IN),
+    "portal:scenario_file": (lambda scene: ["csv"], SIGNED_IN),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:organisation": (organisation, OWN),
     "portal:key_create": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first

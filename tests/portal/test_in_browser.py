@@ -231,6 +231,8 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     page.set_viewport_size({"width": WIDTHS[width], "height": 800})
     sign_in(page, scene.world.account_manager, language)
     check(page)
+    page.goto("/desk/queues/credits-to-issue/")
+    check(page)
     page.get_by_role("link", name=re.compile("ACME-7 · ")).first.click()
     check(page)
     page.get_by_role("link", name=words["issue"]).click()
@@ -243,6 +245,7 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     sign_out(page, language)
 
     sign_in(page, scene.world.second_account_manager, language)
+    page.goto("/desk/queues/credits-to-approve/")
     page.get_by_role("link", name=re.compile("ACME-7 · ")).first.click()
     page.get_by_role("link", name=words["approve"]).click()
     give_password(page, language)
@@ -262,9 +265,8 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     page.goto("/audit/?kind=credits")
     expect(page.get_by_role("row")).not_to_have_count(0)
     check(page)
-    page.goto("/desk/")
-    check(page)
-    page.locator("#exclusions").locator("xpath=../..").get_by_role("link").click()
+    page.goto("/desk/queues/exclusions/")
+    page.get_by_role("link", name=re.compile("ACME-7 · ")).click()
     check(page)
 
 

@@ -119,8 +119,8 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         partial(people.read, person(email), readers_stop, options.think)
         for email in itertools.islice(itertools.cycle(readers), options.readers)
     ]
-    reading.append(lambda: contracts_end(tenants, readers_stop, options.contract_every))
-    reading.append(lambda: faults_make(stack, options.seconds, faults, readers_stop))
+    reading.append(partial(contracts_end, tenants, readers_stop, options.contract_every))
+    reading.append(partial(faults_make, stack, options.seconds, faults, readers_stop))
     settling: list[Callable[[], None]] = [
         partial(people.settle, person(user.email), stop, options.think, steps)
         for user, steps in zip(tenants.managers, ("issue", "approve|apply"), strict=True)
@@ -207,6 +207,9 @@ def run(options: argparse.Namespace) -> int:
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
         "TICK_SECONDS": f"{options.tick:g}",
         "EMAIL_URL": "dummymail://",
+        # What was in the hands of a killed worker or database is free again after twice, and eight times, as long.
+        "WEBHOOK_TIMEOUT": "5",
+        "EMAIL_TIMEOUT": "2",
     }
     with scratch_directory() as directory, receiving() as receiver, databases_ready(directory, **dot_env) as stack:
         os.environ |= stack.environment | {"DJANGO_SETTINGS_MODULE": "yoco.settings"}

@@ -34,6 +34,7 @@ urlpatterns = [
     path("preferences/", start.preferences, name="preferences"),
     path("sign-on/", sign_on.sign_on, name="sign_on"),
     path("scenarios/", scenarios.scenario, name="scenario"),
+    re_path(r"^scenarios/strategies\.(?P<kind>csv|parquet)$", scenarios.scenario_file, name="scenario_file"),
     path("settings/", start.settings_page, name="settings"),
     path("settings/sessions/", sessions.sessions, name="sessions"),
     path("settings/sessions/end-others/", sessions.sessions_end_others, name="sessions_end_others"),

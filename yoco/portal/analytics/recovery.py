@@ -11,7 +11,7 @@ from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics import pace
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, label, marks
+from yoco.portal.analytics.figures import DAY, Figure, bars, counts, figure, height_of, label, marks
 from yoco.portal.analytics.words import code_word
 
 
@@ -170,7 +170,7 @@ def _pareto(table: Table, key: str) -> Figure | None:
     return figure(
         [failures, cumulated],
         x={"type": "category"},
-        y={"rangemode": "tozero"},
+        y=counts([row["failures"] for row in rows]),
         yaxis2={
             "overlaying": "y",
             "side": "right",
