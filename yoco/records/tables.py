@@ -6,7 +6,7 @@ from django.db.models import Model
 
 from yoco.accounts.models import AgentKey, Invitation, Membership, Organisation, User
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
-from yoco.core.models import AuditEntry, OutboxEvent, OutboxPending
+from yoco.core.models import AuditEntry, JobRun, OutboxEvent, OutboxPending
 from yoco.credits.models import Credit, LedgerAccount, LedgerRequest, LedgerTransaction, Posting, Seal
 from yoco.guarantee.models import (
     AnalyticsJob,
@@ -104,4 +104,5 @@ ELSEWHERE: dict[type[Model], str] = {
     LedgerRequest: "answers to repeated requests; what they did is in the ledger",
     OutboxPending: "events that wait for their deliveries: events.jsonl",
     AnalyticsJob: "computed from the rest",
+    JobRun: "when jobs of the installation ran; of no organisation",
 }
