@@ -1,10 +1,10 @@
 # Every target works on a bare machine with Python 3.11 or newer; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint bench load lock audit venv translations clean
+.PHONY: help demo test soak lint bench load screenshots lock audit venv translations clean
 PY := .venv/bin/python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 demo: translations ## train under faults, report, settle, serve http://127.0.0.1:8000 (ARGS=--no-serve ends after the report)
 	@$(PY) manage.py demo $(ARGS)
@@ -26,6 +26,9 @@ bench: venv ## measure the figures of docs/benchmarks.md into build/bench.json (
 load: export NEED_SYSTEM_PACKAGES = 1
 load: venv ## 15 minutes of mixed traffic, database and broker killed on the way, everything counted (MINUTES=15, AGENTS=100)
 	@$(PY) -m tools.load --minutes $(or $(MINUTES),15) --agents $(or $(AGENTS),100) $(ARGS)
+
+screenshots: translations ## take the pictures of README in chromium (docs/screenshots)
+	@$(PY) -m tools.screenshots
 
 LOCK = @$(PY) -m uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command "make lock" $(ARGS)

@@ -73,7 +73,7 @@ def make_roles(server: Postgres) -> tuple[str, str]:
         connection.execute("DROP DATABASE yoco")  # which a throw-away server comes with
     passwords = {"OWNER_PASSWORD": secrets.token_hex(16), "APP_PASSWORD": secrets.token_hex(16)}
     script = ROOT / "deploy" / "postgres" / "roles.sql"
-    command = [server.binaries / "psql", admin, "--quiet", "--set=ON_ERROR_STOP=1", f"--file={script}"]
+    command = [str(server.binaries / "psql"), admin, "--quiet", "--set=ON_ERROR_STOP=1", f"--file={script}"]
     subprocess.run(command, env=passwords, check=True, timeout=30)
     owner, app = (
         f"postgresql://{role}:{passwords[name]}@{HOST}:{server.port}/yoco"

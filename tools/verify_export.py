@@ -2,8 +2,8 @@
 """Checks the export of an organisation: `verify_export.py DIR|FILE.zip [--manifest SHA256]`.
 
 For people who trust nobody. Standard library only, one file, and none of the service's code. Checked are: every file
-against the manifest, each statement against its hash, each raw report against its hash, and each contract's ledger: its
-chain, its hashes (docs/ledger.md), its sums, and the statement that each entry names. Lines are read one by one.
+against the manifest, statements, snapshots and raw reports against their hashes, and each contract's ledger: its chain,
+its hashes (docs/ledger.md), its sums, and the statement that each entry names. Lines are read one by one.
 
 Exit status 0: everything holds. 1: something does not; each line says what. 2: the export cannot be read.
 """
@@ -57,9 +57,9 @@ def files_faults(opened: Open, present: set[str], files: list[Json]) -> Iterator
             yield f"{name}: it has {rows} rows, the manifest says {file['rows']}"
 
 
-def statements_faults(opened: Open, hashes: dict[str, str]) -> Iterator[str]:
-    """Statements whose text is not what was hashed; fills `hashes` by their ids."""
-    with opened("statements.jsonl") as file:
+def statements_faults(opened: Open, table: str, hashes: dict[str, str]) -> Iterator[str]:
+    """Statements, or snapshots of a month, whose text is not what was hashed; fills `hashes` by their ids."""
+    with opened(f"{table}.jsonl") as file:
         for row in lines(file):
             hashes[row["id"]] = row["sha256"]
             with opened(row["file"]) as content:
@@ -67,7 +67,7 @@ def statements_faults(opened: Open, hashes: dict[str, str]) -> Iterator[str]:
             if hashlib.sha256(text).hexdigest() != row["sha256"]:
                 yield f"{row['file']}: its hash is not {row['sha256']}"
             elif json.loads(text)["report"] != row["summary"]:
-                yield f"statement {row['id']}: its summary is not that of its text"
+                yield f"{row['file']}: the summary beside it is not that of its text"
 
 
 def reports_faults(opened: Open) -> Iterator[str]:
@@ -113,7 +113,8 @@ def faults(opened: Open, present: set[str], files: list[Json]) -> Iterator[str]:
     if found:
         return  # what follows reads these files
     statements: dict[str, str] = {}
-    yield from statements_faults(opened, statements)
+    yield from statements_faults(opened, "snapshots", {})
+    yield from statements_faults(opened, "statements", statements)
     yield from reports_faults(opened)
     yield from ledger_faults(opened, statements)
 

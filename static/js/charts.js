@@ -28,4 +28,4 @@ async function draw() {
 }
 
 draw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -20,6 +21,7 @@ from yoco.core.problem import DomainError
 from yoco.credits.models import Credit, CreditState, LedgerTransaction
 from yoco.credits.selectors import credit_balance
 from yoco.credits.services import credit_apply
+from yoco.guarantee import services
 from yoco.guarantee.models import Outcome, Placement, Proposal, RestatementDue, Statement
 from yoco.guarantee.proposals import proposal_decide, restatement_confirm
 from yoco.guarantee.restating import Restatement, restatement_preview
@@ -247,6 +249,21 @@ def test_what_was_placed_under_older_rules_is_placed_anew(scene: Scene) -> None:
     assert move.before is not None
     assert move.after is not None
     assert (move.before.outcome, move.after.outcome) == ("resolved", "not_resolved")
+
+
+def test_a_large_year_is_taken_as_placed_and_the_operator_places_it_anew(
+    desk: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Placement.objects.filter(year=scene.closed_year, outcome=Outcome.NOT_RESOLVED).order_by("pk")[0]
+    Placement.objects.filter(pk=wrong.pk).update(outcome=Outcome.RESOLVED, rule="without_loss")
+    monkeypatch.setattr(services, "LARGE", 10)
+    _, page, _ = preview(desk, scene)
+    assert "they are taken as they were placed" in page
+    assert "2, afterwards Short 17 / 20" in page
+    call_command("placements_rebuild", "ACME-7")
+    assert "Nothing has changed since the last statement." in preview(desk, scene)[1]
+    with pytest.raises(CommandError, match="no contract"):
+        call_command("placements_rebuild", "NONE")
 
 
 def test_only_a_closed_year_and_only_for_account_managers_with_the_password(client: Client, scene: Scene) -> None:

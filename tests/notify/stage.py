@@ -23,7 +23,7 @@ from tests.people import PASSWORD
 from tests.services import ROOT, service_environment
 from tools.load.measuring import Log
 from tools.load.people import Failed, Forms, Person
-from tools.load.stack import Stack, databases_ready, serving
+from tools.load.stack import Stack, databases_ready, kill_and_start, serving
 from tools.services import HOST, free_port, scratch_directory
 
 MEMBERS = 4
@@ -142,10 +142,7 @@ class Stage:
     def killed(self, victim: str, busy: Callable[[], Any], what: str) -> None:
         """Kills in the middle of the work, and starts again."""
         until(f"{what} never begins", busy, step=0.02)
-        server = getattr(self.stack, victim)
-        server.kill()
-        time.sleep(0.2)
-        server.start()
+        kill_and_start(self.stack, getattr(self.stack, victim), 0.2)
 
 
 @contextlib.contextmanager
@@ -167,7 +164,7 @@ def staged() -> Iterator[Stage]:
             assert made.returncode == 0, made.stderr
             stage = Stage(stack, receiver, box, made.stdout.split()[-1])
             stage.sql(SLOW)
-            receiver.before_answer = lambda: time.sleep(0.15)
+            receiver.before_answer = lambda: time.sleep(SLOW_S)
             with serving(stack):
                 yield stage
 
@@ -211,23 +208,22 @@ def credit_path(stage: Stage, number: int) -> str:
     return f"/desk/credits/{rows[0][0]}/" if rows else ""
 
 
-def press(person: Person, path: str) -> None:
-    """Opens a step of a credit and confirms it."""
+def confirming(person: Person, path: str) -> Callable[[], None]:
+    """Opens a step of a credit; returns what presses its button."""
     form = Forms(person.open("step", path)).with_field("key")
-    person.send("step", path, form, reason="Checked.", decision="confirm")
+    return lambda: person.send("step", path, form, reason="Checked.", decision="confirm")
 
 
 def credit_issue(stage: Stage, victim: str, number: int) -> None:
-    amanda, path = stage.person("amanda@yoco.example"), credit_path(stage, number) + "issue/"
-    amanda.open("sign in", "/desk/")
-    with meanwhile(lambda: press(amanda, path)):
+    press = confirming(stage.person("amanda@yoco.example"), credit_path(stage, number) + "issue/")
+    with meanwhile(press):
         stage.killed(victim, stage.sleeping, "the issue of a credit")
 
 
 def webhooks(stage: Stage, victim: str, number: int) -> None:
-    boris, seen = stage.person("boris@yoco.example"), len(stage.receiver.requests)
-    path = credit_path(stage, number) + "approve/"
-    with meanwhile(lambda: press(boris, path)):
+    press = confirming(stage.person("boris@yoco.example"), credit_path(stage, number) + "approve/")
+    seen = len(stage.receiver.requests)
+    with meanwhile(press):
         stage.killed(victim, lambda: len(stage.receiver.requests) > seen and stage.receiver.busy, "a webhook")
 
 

@@ -7,13 +7,14 @@ from typing import Any
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from tests.portal.scene import Scene
+from tests.portal.scene import NOW, Scene
 from yoco.accounts.invitations import invitation_create
 from yoco.accounts.models import Invitation, Membership, Role
-from yoco.guarantee.models import ImportFile, Proposal, Statement, StatementShare
+from yoco.guarantee.models import ImportFile, Proposal, Snapshot, Statement, StatementShare
 from yoco.guarantee.proposals import agreement_sha256, terms_propose
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.guarantee.sharing import statement_share
+from yoco.guarantee.snapshots import snapshots_make
 from yoco.guarantee.uploads import import_file_keep
 from yoco.incidents.models import Dispute, Exclusion, RegroupingProposal
 from yoco.incidents.services import regrouping_propose
@@ -71,6 +72,12 @@ def year(scene: Scene) -> list[Any]:
 
 def statement(scene: Scene) -> list[Any]:
     return [scene.contract.pk, scene.closed_year.pk, 1]
+
+
+def snapshot(scene: Scene) -> list[Any]:
+    if not Snapshot.objects.exists():
+        snapshots_make(as_of=NOW)
+    return [scene.contract.pk, scene.closed_year.pk, 2]
 
 
 def incident(scene: Scene) -> list[Any]:
@@ -159,6 +166,7 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:home": (nothing, [200, 200, 200, 200, LOGIN, 302]),  # account managers: to the desk
     "portal:preferences": (nothing, POST_ONLY),
     "portal:scenario": (nothing, SIGNED_IN),
+    "portal:scenario_file": (lambda scene: ["csv"], SIGNED_IN),
     "portal:settings": (nothing, SIGNED_IN),
     "portal:organisation": (organisation, OWN),
     "portal:key_create": (organisation, [302, 403, 403, 404, LOGIN, 403]),  # the password is asked for first
@@ -205,12 +213,18 @@ PAGES: dict[str, tuple[Arguments, list[int]]] = {
     "portal:statement_pdf": (statement, OWN),
     "portal:statement_json": (statement, OWN),
     "portal:statement_csv": (statement, OWN),
+    "portal:reports": (year, OWN),
+    "portal:snapshot": (snapshot, OWN),
+    "portal:snapshot_pdf": (snapshot, OWN),
+    "portal:snapshot_json": (snapshot, OWN),
+    "portal:snapshot_csv": (snapshot, OWN),
     "portal:statement_share": (statement, POST_ONLY),
     "portal:share_revoke": (lambda scene: [*statement(scene), some_share(scene).pk], POST_ONLY),
     # The link is the proof.
     "portal:shared": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:shared_pdf": (lambda scene: ["not-a-token"], [404] * 6),
     "portal:incidents": (year, OWN),
+    "portal:timeline": (year, OWN),
     "portal:incident_file": (lambda scene: [*year(scene), "csv"], OWN),
     "portal:incident": (incident, OWN),
     "portal:dispute": (incident, [200, 200, 403, 404, LOGIN, 403]),

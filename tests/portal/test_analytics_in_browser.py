@@ -1,15 +1,21 @@
 """The analytics in chromium: charts are drawn under the Content-Security-Policy, on a phone and in the dark."""
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import time_machine
 from playwright.sync_api import Page, expect
 
 from tests.analytics.fleet import NOW, build
+from tests.guarantee.facts import START
 from tests.people import World, build_world
 from tests.portal.test_in_browser import WIDTHS, check, sign_in
+from yoco.contracts.services import contract_create
+from yoco.guarantee import tasks
 from yoco.guarantee.analytics.selectors import TOPICS
+from yoco.guarantee.models import AnalyticsJob
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,7 +34,9 @@ def world(transactional_db: None) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(("language", "width"), [("en", "desktop"), ("es", "phone")])
-def test_charts_are_drawn_in_light_and_dark(page: Page, world: World, language: str, width: str) -> None:
+def test_charts_are_drawn_in_light_and_dark(
+    page: Page, world: World, settings: Any, monkeypatch: pytest.MonkeyPatch, language: str, width: str
+) -> None:
     page.set_viewport_size({"width": WIDTHS[width], "height": 800})
     sign_in(page, world.owner, language)
     name, titles = TITLES[language]
@@ -58,3 +66,40 @@ def test_charts_are_drawn_in_light_and_dark(page: Page, world: World, language: 
     expect(page.locator(".chart[data-drawn]")).to_have_count(page.locator(".chart").count(), timeout=60_000)
     assert page.locator(".chart").count() >= 4
     check(page)
+    page.goto("/scenarios/")
+    for preset, cost in (("monthly_bill", r"307[.,]524[.,]"), ("announcement", r"5[.,]999[.,]616[.,]00")):
+        page.locator(f"nav a[href$='preset={preset}']").click()
+        expect(page.get_by_role("cell", name=re.compile(cost)).first).to_be_visible()
+    expect(page.locator(".chart[data-drawn]")).to_have_count(1, timeout=60_000)
+    check(page)
+    page.locator("[name=replica_groups]").fill("3")
+    page.locator("main form button").click()
+    expect(page.get_by_role("alert").first).to_be_visible()
+    check(page)
+
+    empty = contract_create(
+        organisation=world.organisation,
+        number="ACME-2",
+        name="Nothing yet",
+        currency="EUR",
+        time_zone="Europe/Madrid",
+        starts_on=START.date(),
+        ends_on=START.date().replace(year=START.year + 1),
+        guarantee_from=START.date(),
+        actor=None,
+    ).years.get()
+    for topic in ("", *(f"{each}/" for each in TOPICS)):
+        page.goto(f"/contracts/{empty.contract_id}/years/{empty.pk}/analytics/{topic}")
+        check(page)
+
+    # So many incidents that a task adds them up: the page tells how far it is, and shows the figures by itself.
+    queue: list[str] = []
+    monkeypatch.setattr(tasks.analytics_compute, "delay", queue.append)
+    settings.ANALYTICS_AT_ONCE = 0
+    page.goto(f"/contracts/{world.contract.pk}/years/{world.year.pk}/analytics/waste/")
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    check(page)
+    AnalyticsJob.objects.update(steps=3, steps_done=2)
+    expect(page.get_by_role("status")).to_have_text({"en": "2 of 3 steps", "es": "2 de 3 pasos"}[language])
+    tasks.analytics_compute(queue.pop())
+    expect(page.locator(".chart").first).to_be_visible(timeout=30_000)

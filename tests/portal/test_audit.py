@@ -22,6 +22,7 @@ from yoco.accounts.services import member_add, member_revoke, member_role_set
 from yoco.accounts.sessions import sessions_end
 from yoco.core.audit import audit_record
 from yoco.core.models import AuditEntry
+from yoco.guarantee.models import ProposalKind
 from yoco.guarantee.reviews import dispute_raise, exclusion_propose
 from yoco.portal.audit.words import KINDS, SENTENCE
 
@@ -51,6 +52,7 @@ def test_every_action_in_the_source_has_a_sentence() -> None:
     calls = re.findall(r'\b(?:audit_record|_record|_audit|tell)\(\s*(?:action=)?f?"([a-z_]+\.[a-z_{}]+)"', written)
     calls += re.findall(r'(?:RegroupingAction\.\w+: |if restated else |action=)"([a-z_]+\.[a-z_]+)"', written)
     codes = {code.replace("{state}", state) for code in calls for state in STATES}
+    codes |= {f"{kind}.{state}" for kind in ProposalKind.values for state in ("proposed", *STATES)}
     asked_of_the_ledger = {"credit.issue", "credit.approve", "credit.reverse", "credit.settle", "credit.apply"}
     assert len(codes) > 60
     assert codes - asked_of_the_ledger - SENTENCE.keys() == set()

@@ -75,7 +75,7 @@ def test_the_line_steps_where_the_budget_does_and_ends_today() -> None:
         BudgetDay(FIRST + n * DAY, resolved=n == 1, missed=2 * (n == 3), k=1, n=3, allowed=level)
         for n, level in enumerate(allowed)
     ]
-    drawn = budget_drawn(days, first=FIRST, last=FIRST + 7 * DAY, guaranteed_from=FIRST + 2 * DAY)
+    drawn = budget_drawn(days, first=FIRST, last=FIRST + 7 * DAY, guaranteed_from=FIRST + 2 * DAY, until="Today")
     assert drawn is not None
     middle = (TOP + BOTTOM) // 2
     assert drawn.points == (f"0,{middle} 125.0,{middle} 125.0,{TOP} 375.0,{TOP} 375.0,{BOTTOM} 500.0,{BOTTOM}")

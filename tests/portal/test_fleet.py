@@ -142,7 +142,7 @@ def test_a_year_that_is_over_counts_only_if_asked_for(client: Client, world: Wor
     later = ContractYear.objects.get(contract=second).ends_at
     with time_machine.travel(later, tick=False):
         client.force_login(world.viewer)
-        assert "Not enough data: no contract year is running." in page(client, world)
+        assert "No contract year is running Look at all years" in page(client, world)
         told = page(client, world, f"/organisations/{world.organisation.pk}/fleet/?years=all")
         assert "2 contracts. Incidents wasted" in told
         assert "contracts.csv?years=all" in told

@@ -12,6 +12,7 @@ from tests.browser import accessibility_problems
 from tests.people import PASSWORD
 from tests.portal.scene import NOW, Scene, build_scene
 from yoco.accounts.models import User
+from yoco.guarantee.snapshots import snapshots_make
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,6 +23,8 @@ WORDS = {
         "sign_out": "Sign out",
         "year_1": "Year 1",
         "incidents": "Incidents",
+        "reports": "Reports",
+        "timeline": "Timeline",
         "filter": "Filter",
         "outcome": "Outcome",
         "not_resolved": "Not resolved without loss",
@@ -55,6 +58,8 @@ WORDS = {
         "sign_out": "Cerrar sesión",
         "year_1": "Año 1",
         "incidents": "Incidentes",
+        "reports": "Informes",
+        "timeline": "Cronología",
         "filter": "Filtrar",
         "outcome": "Resultado",
         "not_resolved": "No resuelto sin pérdida",
@@ -89,7 +94,9 @@ WORDS = {
 @pytest.fixture
 def scene(transactional_db: None) -> Iterator[Scene]:
     with time_machine.travel(NOW, tick=True):
-        yield build_scene()
+        made = build_scene()
+        snapshots_make(as_of=NOW)
+        yield made
 
 
 def check(page: Page) -> None:
@@ -100,6 +107,17 @@ def check(page: Page) -> None:
         assert accessibility_problems(page, rules=rules) == [], f"{page.url} in {theme}"
     too_wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert too_wide <= 0, f"{page.url} is {too_wide} px wider than the window"
+
+
+def printed(page: Page) -> None:
+    """On paper: the content without what is only to click on, every evidence open, all columns, and for whom."""
+    page.emulate_media(media="print")
+    for gone in (".top", ".foot", "main button"):
+        expect(page.locator(gone).first).to_be_hidden()
+    expect(page.locator(".conditions details dd").first).to_be_visible()
+    expect(page.locator(".printed")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.emulate_media(media="screen")
 
 
 def sign_in(page: Page, person: User, language: str) -> None:
@@ -139,13 +157,22 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.goto(statement)
     check(page)  # with the link in its list
+    page.get_by_role("navigation").get_by_role("link", name=words["reports"]).first.click()
+    check(page)
+    page.locator("main a[href*='/snapshots/']").nth(2).click()  # the second latest; each has a link to its PDF too
+    page.locator("main details summary").first.click()
+    check(page)
     page.get_by_role("navigation").get_by_role("link", name=words["incidents"]).first.click()
     check(page)
+    page.get_by_role("link", name=words["timeline"]).click()
+    check(page)
+    page.go_back()
     page.get_by_label(words["outcome"]).select_option(label=words["not_resolved"])
     page.get_by_role("button", name=words["filter"]).click()
     assert "outcome=not_resolved" in page.url
     expect(page.get_by_role("rowheader")).to_have_count(4)
     page.get_by_role("rowheader").first.get_by_role("link").click()
+    printed(page)
     page.get_by_text(words["evidence"], exact=True).first.click()
     check(page)
     page.get_by_role("link", name=words["object"]).click()
@@ -190,6 +217,9 @@ def test_a_customer_follows_a_number_to_its_evidence(page: Page, scene: Scene, l
     check(page)
     page.goto(f"/settings/mail/{scene.world.owner.memberships.get().pk}/")
     check(page)
+    page.goto(f"/organisations/{organisation.pk}/audit/")
+    expect(page.get_by_role("row")).not_to_have_count(0)
+    check(page)
     page.goto("/no/such/page/")
     check(page)
 
@@ -200,6 +230,8 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     words = WORDS[language]
     page.set_viewport_size({"width": WIDTHS[width], "height": 800})
     sign_in(page, scene.world.account_manager, language)
+    check(page)
+    page.goto("/desk/queues/credits-to-issue/")
     check(page)
     page.get_by_role("link", name=re.compile("ACME-7 · ")).first.click()
     check(page)
@@ -213,6 +245,7 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     sign_out(page, language)
 
     sign_in(page, scene.world.second_account_manager, language)
+    page.goto("/desk/queues/credits-to-approve/")
     page.get_by_role("link", name=re.compile("ACME-7 · ")).first.click()
     page.get_by_role("link", name=words["approve"]).click()
     give_password(page, language)
@@ -229,9 +262,11 @@ def test_two_account_managers_settle_a_credit(page: Page, scene: Scene, language
     page.get_by_role("button", name=words["propose"]).click()
     expect(page.get_by_text("Killed by its owner.")).to_be_visible()
     check(page)
-    page.goto("/desk/")
+    page.goto("/audit/?kind=credits")
+    expect(page.get_by_role("row")).not_to_have_count(0)
     check(page)
-    page.locator("#exclusions").locator("xpath=../..").get_by_role("link").click()
+    page.goto("/desk/queues/exclusions/")
+    page.get_by_role("link", name=re.compile("ACME-7 · ")).click()
     check(page)
 
 

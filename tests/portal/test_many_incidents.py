@@ -15,6 +15,7 @@ from tests.portal.scene import NOW, Scene, build_scene
 from tests.portal.test_access import PAGES
 from tools.bench.copies import UNIQUE_TEXT, rows_copy
 from yoco.guarantee.analytics.selectors import TOPICS
+from yoco.guarantee.snapshots import snapshots_make
 from yoco.incidents.models import Incident
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,6 +35,7 @@ UNIT_KEY = "md5(n || '/' || t.unit_key)"
 def scene() -> Iterator[Scene]:
     with time_machine.travel(NOW, tick=True):
         made = build_scene()
+        snapshots_make(as_of=NOW)
         incidents_copy(-(-INCIDENTS // Incident.objects.count()))
         yield made
 
@@ -71,8 +73,8 @@ def incidents_copy(copies: int) -> None:
 
 
 class Queries:
-    """The statements of a page. A decision's page shows what the decision would do by doing it and taking it back: those
-    statements are counted apart. Savepoints are transactions within the test's own."""
+    """The statements of a page. A decision's page shows what the decision would do by doing it and taking it back:
+    those statements are counted apart. Savepoints are transactions within the test's own."""
 
     def __init__(self) -> None:
         self.read: list[str] = []

@@ -1,5 +1,10 @@
 """The scenario calculator as a reader and as a machine meet it."""
 
+import csv
+import io
+import json
+import re
+
 import pytest
 from django.test import Client
 
@@ -27,6 +32,14 @@ def test_the_presets_reproduce_the_published_figures_and_say_under_which_assumpt
     assert "Holds for 390.6 failures a year" in announcement
     bill = reader.get("/scenarios/?preset=monthly_bill").content.decode()
     assert "307,524." in bill
+    link = re.search(r'href="(/scenarios/strategies\.csv\?preset=monthly_bill)"', bill)
+    assert link is not None
+    restart, *others = csv.DictReader(io.StringIO(reader.get(link[1]).content.decode()))
+    # What the page shows for a month, and the chart for the year.
+    assert f"{round(float(restart['money']) / 12, 2):,.2f}" in bill
+    drawn = json.loads(re.findall(r'<script id="figure-strategies" type="application/json">(.*?)</script>', bill)[0])
+    assert drawn["data"][0]["x"] == [round(int(row["lost_gpu_ms"]) / 3_600_000, 3) for row in (restart, *others)]
+    assert reader.get("/scenarios/strategies.parquet?replica_groups=3").status_code == 404
     assert "730 hours" in bill
 
 

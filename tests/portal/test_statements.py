@@ -54,24 +54,29 @@ def test_the_csv_has_every_incident_of_the_statement(owner: Client, scene: Scene
 
 
 @pytest.mark.parametrize(
-    ("language", "words", "share", "alternative"),
+    ("language", "words", "share", "page_of", "alternatives"),
     [
         (
             "en",
             "The commitment was not met.",
             "80.00 %",
-            "16 of 20 failures resolved without loss; 90 % required",
+            "Page {} of {}",
+            [
+                "16 of 20 failures resolved without loss; 90 % required",
+                "Failures still allowed at the end of each day",
+            ],
         ),
         (
             "es",
             "El compromiso no se cumplió.",
             "80,00 %",
-            "16 de 20 fallos resueltos sin pérdida; se exige el 90 %",
+            "Página {} de {}",
+            ["16 de 20 fallos resueltos sin pérdida; se exige el 90 %", "Fallos aún permitidos al final de cada día"],
         ),
     ],
 )
 def test_the_pdf_is_tagged_and_says_what_the_page_says(
-    owner: Client, scene: Scene, language: str, words: str, share: str, alternative: str
+    owner: Client, scene: Scene, language: str, words: str, share: str, page_of: str, alternatives: list[str]
 ) -> None:
     pdf = PdfReader(io.BytesIO(body(owner, url(scene, "_pdf"), **{"accept-language": language})))
     # PDF/UA-1: tagged, with a language and a title, and it says so itself.
@@ -79,13 +84,20 @@ def test_the_pdf_is_tagged_and_says_what_the_page_says(
     assert catalogue["/MarkInfo"]["/Marked"]
     assert catalogue["/Lang"] == language
     assert re.search(rb"pdfuaid:part\W+1\b", catalogue["/Metadata"].get_data())
-    assert alternative_texts(catalogue["/StructTreeRoot"]) == [alternative]
+    assert alternative_texts(catalogue["/StructTreeRoot"]) == alternatives
     fonts = {str(font["/BaseFont"]) for page in pdf.pages for font in fonts_of(page)}
     assert all("Inter" in font or "Mono" in font for font in fonts), fonts
     text = re.sub(r"\s+", " ", " ".join(page.extract_text() for page in pdf.pages).replace("\xa0", " "))
     assert words in text
     assert share in text
-    assert Statement.objects.get(year=scene.closed_year).sha256 in text.replace(" ", "")
+    sha256 = Statement.objects.get(year=scene.closed_year).sha256
+    assert sha256 in text.replace(" ", "")
+    for number, page in enumerate(pdf.pages, start=1):  # a sheet that gets lost is missed, and known again
+        foot = re.sub(r"\s+", " ", page.extract_text())
+        assert page_of.format(number, len(pdf.pages)) in foot
+        assert sha256[:16] in foot.replace(" ", "")
+    signed = {"en": "Name, date, signature", "es": "Nombre, fecha, firma"}[language]
+    assert pdf.pages[-1].extract_text().count(signed) == 2  # on one sheet, whole
 
 
 def fonts_of(page: Any) -> list[Any]:

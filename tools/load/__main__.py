@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tools.load [--minutes 15] [--agents 100] [--readers 5] [--tick 60] [--out build/load.json]
 
-Bounded, loopback only. Exit status 1 if anything was lost or stored twice, if memory grew without bound, or if more
-than one in a thousand requests failed while nothing was down; the reasons are printed last.
+Bounded, loopback only. Exit status 1 if anything was lost or stored twice, if memory grew without bound, or if the
+service ever answered 500; the reasons are printed last.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from tools.load.tenants import Tenants
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ERRORS_ALLOWED = 0.001
 REQUEST_COLUMNS = {
     "requests": "requests", "errors": "errors", "requests_in_faults": "in faults", "errors_in_faults": "errors",
     "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "longest_ms": "longest",
@@ -95,7 +97,7 @@ def faults_make(stack: Stack, seconds: float, faults: list[Fault], stop: threadi
     for server, wait in ((stack.redis, seconds / 3), (stack.postgres, seconds / 6)):
         if stop.wait(wait):
             return
-        faults.append(kill_and_start(server, down_s))
+        faults.append(kill_and_start(stack, server, down_s))
 
 
 def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -113,14 +115,14 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         return people.Person(stack.url, email, options.password, log)
 
     readers = [user.email for user in (*(c.owner for c in tenants.customers), *tenants.managers)]
-    reading = [
-        lambda email=email: people.read(person(email), readers_stop, options.think)  # type: ignore[misc]
+    reading: list[Callable[[], None]] = [
+        partial(people.read, person(email), readers_stop, options.think)
         for email in itertools.islice(itertools.cycle(readers), options.readers)
     ]
-    reading.append(lambda: contracts_end(tenants, readers_stop, options.contract_every))
-    reading.append(lambda: faults_make(stack, options.seconds, faults, readers_stop))
-    settling = [
-        lambda user=user, steps=steps: people.settle(person(user.email), stop, options.think, steps)  # type: ignore[misc]
+    reading.append(partial(contracts_end, tenants, readers_stop, options.contract_every))
+    reading.append(partial(faults_make, stack, options.seconds, faults, readers_stop))
+    settling: list[Callable[[], None]] = [
+        partial(people.settle, person(user.email), stop, options.think, steps)
         for user, steps in zip(tenants.managers, ("issue", "approve|apply"), strict=True)
     ]
     with doing(stop, settling):
@@ -141,10 +143,11 @@ def traffic(stack: Stack, tenants: Tenants, directory: Path, options: argparse.N
         "requests": kinds_table(asked, faults),
         "per_second": round(len(asked) / (ended - began), 1),
         "faults": [fault._asdict() | {"down_s": round(fault.ready_at - fault.killed_at, 1)} for fault in faults],
+        "restarts": dict(stack.restarts),
         "memory": memory.table(began=began, ended=ended),
         "memory_judged": options.seconds >= JUDGED_FROM_S,
         "settled_after_s": round(time.time() - ended, 1) if settled else None,
-        "errors": sorted({f"{one.kind}: {one.error}" for one in asked if one.error})[:50],
+        "errors": dict(Counter(f"{one.kind}: {one.error}" for one in asked if one.error).most_common()),
     }
 
 
@@ -164,9 +167,8 @@ def settled_wait(waiting: Callable[[], dict[str, int]]) -> bool:
 def judged(measured: dict[str, Any]) -> list[str]:
     """What of the measured is not as it should be."""
     problems = []
-    every = measured["requests"]["all"]
-    if every["errors"] > ERRORS_ALLOWED * every["requests"]:
-        problems.append(f"{every['errors']} of {every['requests']} requests failed while nothing was down")
+    # That something is away or slow is answered by 503, or by nothing in time. Anything else is a fault of ours.
+    problems += [f"answered 500: {error}" for error in measured["errors"] if re.search(r"\b500\b", error)]
     if len(measured["faults"]) != 2:
         problems.append("not both servers were killed and started again")
     if measured["settled_after_s"] is None:
@@ -188,9 +190,11 @@ def result_print(result: dict[str, Any]) -> None:
     print(f"{result['per_second']} requests a second; milliseconds are of requests outside the faults")
     for fault in result["faults"]:
         print(f"{fault['server']} was killed and away for {fault['down_s']} s")
+    for name, number in result["restarts"].items():
+        print(f"{name} ended by itself and was started again, as its restart policy has it: {number}")
     table_print("memory, MiB", MEMORY_COLUMNS, result["memory"])
     print("\ncounted:", *(f"{key} {n}" for part in result["counted"].values() for key, n in part.items()), sep="\n  ")
-    print("\nerrors met:", *(result["errors"] or ["none"]), sep="\n  ")
+    print("\nerrors met:", *(f"{n} {error}" for error, n in result["errors"].items()), sep="\n  ")
     print("", *(f"FAILED: {problem}" for problem in result["problems"]), sep="\n")
     if not result["problems"]:
         print("nothing lost, nothing double")
@@ -203,6 +207,9 @@ def run(options: argparse.Namespace) -> int:
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
         "TICK_SECONDS": f"{options.tick:g}",
         "EMAIL_URL": "dummymail://",
+        # What was in the hands of a killed worker or database is free again after twice, and eight times, as long.
+        "WEBHOOK_TIMEOUT": "5",
+        "EMAIL_TIMEOUT": "2",
     }
     with scratch_directory() as directory, receiving() as receiver, databases_ready(directory, **dot_env) as stack:
         os.environ |= stack.environment | {"DJANGO_SETTINGS_MODULE": "yoco.settings"}

@@ -69,7 +69,7 @@ def books_count(tenants: Tenants, problems: list[str]) -> dict[str, int]:
     _compare("credits", wanted, Counter(number for _, number in credits), problems)
     steps = Counter((str(pk), step) for pk, _ in credits for step in STEPS)
     for name, log, field in (("audit entries", AuditEntry, "action"), ("events", OutboxEvent, "kind")):
-        rows = log.objects.filter(subject_type="credits.credit").values_list("subject_id", field)  # type: ignore[attr-defined]
+        rows = log.objects.filter(subject_type="credits.credit").values_list("subject_id", field)
         _compare(f"{name} of credits", steps, Counter(rows), problems)
     kinds = LedgerTransaction.objects.filter(contract__in=contracts).values_list("contract__number", "kind")
     entries = Counter((number, kind) for number in wanted for kind in ("fix", "apply"))

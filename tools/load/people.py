@@ -71,16 +71,21 @@ class Person:
         return answer.text
 
     def send(self, kind: str, path: str, form: tuple[str, dict[str, str]], **given: str) -> None:
-        """Sends a form, and the same again until it is answered, as a person presses the button. Raises Refused."""
+        """Sends a form, and the same again until it is answered, as a person presses the button.
+
+        Raises Refused, also where the password is asked for once more before anything is done.
+        """
         action, fields = form
         while True:
             try:
-                self._ask(kind, "POST", action or path, fields | given)
+                answer = self._ask(kind, "POST", action or path, fields | given)
             except Refused:
                 raise
             except Failed:
                 time.sleep(1)
             else:
+                if answer.url.path.startswith("/accounts/"):
+                    raise Refused(f"{path} asks for the password again")
                 return
 
     def fetch(self, kind: str, path: str) -> bytes:
@@ -95,8 +100,8 @@ class Person:
                 errors.append(type(error).__name__)
                 raise Failed(str(error)) from None
             if answer.status_code >= 400:
-                errors.append(f"{answer.status_code} {path}")
-                raise (Refused if answer.status_code < 500 else Failed)(errors[0])
+                errors.append(str(answer.status_code))
+                raise (Refused if answer.status_code < 500 else Failed)(f"{answer.status_code} {path}")
         return answer
 
     def close(self) -> None:

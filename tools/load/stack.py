@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.compose import ONCE, compose_environment, make_roles, native_server
@@ -23,6 +25,9 @@ class Stack:
     beat: Server
     environment: dict[str, str]
     """Of the serving processes, also for Django in this one."""
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever kills a server on purpose holds it until the server is up again."""
+    restarts: Counter[str] = field(default_factory=Counter)
 
     @property
     def url(self) -> str:
@@ -53,16 +58,34 @@ def databases_ready(directory: Path, **dot_env: str) -> Iterator[Stack]:
 
 @contextmanager
 def serving(stack: Stack) -> Iterator[None]:
+    """Web, worker and beat, each started again when it ends, as `restart: unless-stopped` has it."""
+    ours, stop = (stack.web, stack.worker, stack.beat), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.5):
+            with stack.guard:
+                for server in ours:
+                    if not server.running():
+                        stack.restarts[server.name] += 1
+                        server.start()
+
+    watcher = threading.Thread(target=watch)
     with ExitStack() as running:
-        for server in (stack.web, stack.worker, stack.beat):
+        for server in ours:
             running.enter_context(server)
-        yield
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()
 
 
-def kill_and_start(server: Server, down_s: float) -> Fault:
+def kill_and_start(stack: Stack, server: Server, down_s: float) -> Fault:
     """SIGKILL, some time without, and a start with what was on disk."""
-    killed_at = time.time()
-    server.kill()
-    time.sleep(down_s)
-    server.start()
-    return Fault(server.name, killed_at, time.time())
+    with stack.guard:
+        killed_at = time.time()
+        server.kill()
+        time.sleep(down_s)
+        server.start()
+        return Fault(server.name, killed_at, time.time())

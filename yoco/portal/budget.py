@@ -1,16 +1,18 @@
 """The budget of failures day by day: a step line to be drawn without script or style, its table, and it in words."""
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from yoco.contracts.models import ContractYear, GuaranteeTerms
 from yoco.core.templatetags.formats import day as day_text
 from yoco.core.templatetags.formats import number
-from yoco.guarantee.burndown import DAY, BudgetDay
+from yoco.guarantee.burndown import DAY, BudgetDay, DayCount, burn_down
 from yoco.portal.graphics import percent_text
 
 # The plot lies between these, in pixels; above it is room for labels, below it for the days.
@@ -54,11 +56,16 @@ class Budget:
 
 
 def budget_drawn(
-    days: Sequence[BudgetDay], *, first: datetime.date, last: datetime.date, guaranteed_from: datetime.date | None
+    days: Sequence[BudgetDay],
+    *,
+    first: datetime.date,
+    last: datetime.date,
+    guaranteed_from: datetime.date | None,
+    until: str,
 ) -> Budget | None:
     """The chart over the days of a year, both included; None where no failure has counted yet.
 
-    `days` are those that have begun: where they end before the year does, the last of them is today.
+    Where `days` end before the year does, `until` names the last of them.
     """
     rows = [day for day in days if day.resolved or day.missed]
     if not rows:
@@ -80,7 +87,7 @@ def budget_drawn(
     if guaranteed_from and guaranteed_from > first:
         edges.append(edge(across(guaranteed_from), _("The guarantee began")))
     if days[-1].day < last:
-        edges.append(edge(across(days[-1].day, 2), _("Today")))
+        edges.append(edge(across(days[-1].day, 2), until))
 
     def points() -> Iterator[str]:
         """The line: level over each day, and a step where one differs from the day before."""
@@ -105,6 +112,22 @@ def budget_drawn(
         first=first,
         last=last,
     )
+
+
+def year_budget(year: ContractYear, days: Sequence[BudgetDay], *, until: str) -> Budget | None:
+    """The chart of a contract year; None in one without guarantee. `until` names the last day if the year goes on."""
+    if year.guaranteed_from is None:
+        return None
+    began = year.guaranteed_from.astimezone(ZoneInfo(year.contract.time_zone)).date()
+    return budget_drawn(days, first=year.starts_on, last=year.last_day, guaranteed_from=began, until=until)
+
+
+def frozen_budget(
+    year: ContractYear, counts: Iterable[DayCount], *, last: datetime.date, terms: GuaranteeTerms
+) -> Budget | None:
+    """The chart of the units that a document froze, up to its last day."""
+    days = burn_down(counts, first=year.starts_on, last=last, terms=terms)
+    return year_budget(year, days, until=day_text(last))
 
 
 def _allowed(day: BudgetDay) -> str:

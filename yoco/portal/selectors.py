@@ -4,13 +4,16 @@ import datetime
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Exists, F, Max, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Prefetch, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 
 from yoco.accounts.access import visible
 from yoco.accounts.models import Role, User
 from yoco.contracts.models import Contract, ContractYear
 from yoco.contracts.selectors import year_terms
 from yoco.core.clock import local_midnight, milliseconds_between
+from yoco.core.days import local_day
+from yoco.guarantee.models import Outcome
 from yoco.guarantee.rules import counted_outcomes
 from yoco.incidents.models import (
     AgentBoot,
@@ -138,6 +141,17 @@ def incidents_filtered(*, contract: Contract, year: ContractYear, wanted: Incide
         named = Q(run__name__icontains=wanted.where) | Q(run__run_id__icontains=wanted.where)
         rows = rows.filter(named | Q(node__icontains=wanted.where))
     return rows
+
+
+def incidents_by_day(
+    *, contract: Contract, year: ContractYear, wanted: IncidentFilter
+) -> list[tuple[datetime.date, str, int]]:
+    """How many of the incidents that a filter leaves began on each local day, by outcome; counted in the database."""
+    day = local_day("started_at", time_zone=contract.time_zone, start=year.starts_at, end=year.ends_at)
+    rows = incidents_filtered(contract=contract, year=year, wanted=wanted)
+    placed = Coalesce("placement__outcome", Value(Outcome.PENDING.value))
+    counted = rows.order_by().values(day=day, placed=placed).annotate(n=Count("pk"))
+    return sorted((row["day"], row["placed"], row["n"]) for row in counted)
 
 
 def incidents_page(

@@ -84,6 +84,11 @@ def fact_value(name: str, value: object) -> str:
     return str(value)
 
 
+def share_words(num: int, den: int) -> str:
+    """A share of the terms in per cent, or as its fraction where per cent would be rounded."""
+    return f"{num * 100 // den} %" if num * 100 % den == 0 else f"{num}/{den}"
+
+
 def threshold_words(num: int, den: int) -> str:
     """The threshold in per cent, or as the fraction of the terms where per cent would be rounded."""
     if num * 100 % den == 0:

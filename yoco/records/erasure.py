@@ -24,7 +24,7 @@ from yoco.core.audit import audit_record
 from yoco.core.models import AuditEntry
 from yoco.core.problem import DomainError
 from yoco.credits.models import Credit, LedgerTransaction
-from yoco.guarantee.models import ImportFile, Statement
+from yoco.guarantee.models import ImportFile, Proposal, Statement
 from yoco.incidents.models import Comment, Dispute, Exclusion, Regrouping, RegroupingProposal
 from yoco.notify.models import MailDelivery, MailPreference
 
@@ -38,6 +38,7 @@ WORDS: list[tuple[type[models.Model], tuple[str, ...]]] = [
     (Exclusion, ("note", "decision_note")),
     (Regrouping, ("reason",)),
     (RegroupingProposal, ("reason", "decision_note")),
+    (Proposal, ("reason", "decision_note", "said")),
     (Credit, ("issue_reason", "ended_reason", "review_reason")),
     (LedgerTransaction, ("reason",)),
     (Statement, ("reason",)),

@@ -29,8 +29,8 @@ CHUNK = 1000
 README = """Everything that YOCO keeps of this organisation. One JSON object a line in each .jsonl file; times are UTC,
 amounts are integers in minor units, secrets are left out. manifest.json names every file with its SHA-256, its size and
 its rows. statements/ID.json are the frozen statements, byte for byte: sha256sum gives the hash that stands in
-statements.jsonl and in the ledger. raw_reports.jsonl has the text of each report under "body". ledger.jsonl has the
-chain of credits with its postings. people.jsonl says who the ids of people are.
+statements.jsonl and in the ledger. snapshots/ID.json are those of the months. raw_reports.jsonl has the text of each
+report under "body". ledger.jsonl has the chain of credits with its postings. people.jsonl says whose the ids are.
 To check all of it: tools/verify_export.py of the service, which needs Python and nothing else.
 """
 
@@ -113,7 +113,7 @@ def _is_person(field: "Field[Any, Any]") -> bool:
 
 
 def _content_file(table: Table, key: uuid.UUID) -> str:
-    return f"{table.name}/{key}.{'json' if table.name == 'statements' else 'bin'}"
+    return f"{table.name}/{key}.{'json' if table.content == 'canonical' else 'bin'}"
 
 
 def _content(table: Table, key: uuid.UUID) -> bytes:

@@ -130,7 +130,8 @@ def _boots(contract: Contract, until: datetime.datetime) -> Rows:
     noted = Q(silence_noted_at__isnull=False, silence_noted_at__gte=F("last_seen_at"))
     awaited = Q(run_ended_at=None) & ~noted
     gaps = Q(last_seq__gt=F("accounted_seq")) | Q(gap_since__isnull=False)
-    unsettled = boots.filter(Q(last_seen_at__gte=until) | awaited | gaps, run_id=OuterRef("run_id"))
+    recent = Q(last_seen_at__gte=until) | Q(heard_at__gte=until)
+    unsettled = boots.filter(recent | awaited | gaps, run_id=OuterRef("run_id"))
     silent = Q(origin=Origin.SILENCE, state=IncidentState.OPEN)
     # The run's end may prove that no step was left to do (guarantee.facts).
     last_step = Q(first_step_after=None, last_committed_step__isnull=False)

@@ -8,7 +8,16 @@ from yoco.accounts.models import AgentKey, Invitation, Membership, Organisation,
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
 from yoco.core.models import AuditEntry, OutboxEvent, OutboxPending
 from yoco.credits.models import Credit, LedgerAccount, LedgerRequest, LedgerTransaction, Posting, Seal
-from yoco.guarantee.models import AnalyticsJob, ImportFile, Placement, RestatementDue, Statement, StatementShare
+from yoco.guarantee.models import (
+    AnalyticsJob,
+    ImportFile,
+    Placement,
+    Proposal,
+    RestatementDue,
+    Snapshot,
+    Statement,
+    StatementShare,
+)
 from yoco.incidents.models import (
     AgentBoot,
     Comment,
@@ -73,6 +82,8 @@ TABLES = [
     Table("statements", Statement, BY_YEAR, content="canonical"),
     Table("statement_shares", StatementShare, "statement__year__contract__organisation", frozenset({"digest"})),
     Table("restatements_due", RestatementDue, BY_YEAR),
+    Table("snapshots", Snapshot, BY_YEAR, content="canonical"),
+    Table("desk_proposals", Proposal, BY_CONTRACT),
     Table("credits", Credit, BY_YEAR),
     Table("webhook_endpoints", Endpoint, "organisation", frozenset({"seed", "pepper", "old_seed", "old_pepper"})),
     Table("webhook_deliveries", WebhookDelivery, "endpoint__organisation"),

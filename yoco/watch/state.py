@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -103,15 +104,15 @@ def _deliveries(now: datetime.datetime) -> list[Metric]:
     due = GaugeMetricFamily("yoco_deliveries_due", "Deliveries that may be sent now and are not.", labels=["channel"])
     lag = GaugeMetricFamily("yoco_deliveries_lag_seconds", "How long the first of them is due.", labels=["channel"])
     dead = GaugeMetricFamily("yoco_deliveries_dead", "Deliveries given up: dead letters.", labels=["channel"])
-    channels: list[tuple[str, QuerySet[WebhookDelivery] | QuerySet[MailDelivery], type]] = [
-        ("webhook", deliveries_due(as_of=now), WebhookDelivery),
-        ("mail", mails_due(as_of=now), MailDelivery),
+    channels: list[tuple[str, QuerySet[WebhookDelivery] | QuerySet[MailDelivery], QuerySet[Any]]] = [
+        ("webhook", deliveries_due(as_of=now), WebhookDelivery.objects.all()),
+        ("mail", mails_due(as_of=now), MailDelivery.objects.all()),
     ]
-    for channel, waiting, model in channels:
+    for channel, waiting, made in channels:
         found = waiting.order_by().aggregate(number=Count("pk"), first=Min("due_at"))
         due.add_metric([channel], found["number"])
         lag.add_metric([channel], _age(found["first"], now))
-        dead.add_metric([channel], model.objects.filter(state=DeliveryState.DEAD).count())
+        dead.add_metric([channel], made.filter(state=DeliveryState.DEAD).count())
     endpoints = GaugeMetricFamily("yoco_webhook_endpoints", "Endpoints by state.", labels=["state"])
     states = Endpoint.objects.aggregate(
         active=Count("pk", Q(disabled_at=None) & (Q(open_until=None) | Q(open_until__lte=now))),
@@ -144,7 +145,10 @@ def _jobs() -> list[Metric]:
 def queue_metrics() -> list[Metric]:
     """What waits for a worker, and what workers have done. One trip to Redis."""
     with broker(settings.REDIS_URL).pipeline(transaction=False) as pipe:
-        number, oldest, tasks = pipe.llen(QUEUE).lindex(QUEUE, -1).hgetall(TASKS_KEY).execute()
+        pipe.llen(QUEUE)
+        pipe.lindex(QUEUE, -1)
+        pipe.hgetall(TASKS_KEY)
+        number, oldest, tasks = pipe.execute()
     counted = CounterMetricFamily("yoco_tasks", "Tasks that workers brought to an end.", labels=["task", "outcome"])
     for name, times in tasks.items():
         counted.add_metric(name.rsplit(":", 1), float(times))

@@ -69,6 +69,12 @@ def when(value: datetime.datetime | None, zone: str = "", seconds: bool = False)
 
 
 @register.simple_tag
+def this_moment() -> datetime.datetime:
+    """When the page is made."""
+    return timezone.now()
+
+
+@register.simple_tag
 def when_text(value: datetime.datetime | str, zone: str) -> str:
     """An instant, also as RFC 3339 text, in an IANA zone that stands beside it; for documents."""
     at = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -22,6 +22,7 @@ from yoco.guarantee.labels import restatement_because, verdict_words
 from yoco.guarantee.models import Proposal, ProposalKind, RestatementDue, Statement
 from yoco.guarantee.proposals import proposal_decide, proposal_run, proposal_withdraw, restatement_confirm
 from yoco.guarantee.restating import Restatement, restatement_preview, taken_back
+from yoco.guarantee.services import year_is_large
 from yoco.incidents.models import Decision, Incident
 
 MOVES_SHOWN = 50
@@ -57,6 +58,7 @@ def restate(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) ->
         "year": year,
         "latest": Statement.objects.filter(year=year).defer("canonical", "summary").order_by("-revision").first(),
         "due": restatement_because(", ".join(due.reasons)) if due else "",
+        "large": year_is_large(year=year),
         "form": form,
         **(_restatement_context(preview) if preview else {}),
         "refused": refused,

@@ -205,7 +205,7 @@ def _start(job_id: uuid.UUID) -> None:
 
 
 def jobs_sweep(*, as_of: datetime.datetime) -> int:
-    """Starts again what waits or runs without going on, and drops answers of an hour that is over. Returns how many it started."""
+    """Starts again what waits or runs without going on, and returns how many; drops answers of an hour that is over."""
     AnalyticsJob.objects.filter(pk__in=_outdated(as_of)).delete()
     lost = AnalyticsJob.objects.filter(state__in=[JobState.WAITING, JobState.RUNNING], alive_at__lt=as_of - LOST_AFTER)
     started = 0
@@ -218,7 +218,7 @@ def jobs_sweep(*, as_of: datetime.datetime) -> int:
 
 
 def _outdated(as_of: datetime.datetime) -> list[uuid.UUID]:
-    """Answers as of an hour that is over: whoever asks now asks as of a later one. Of an ended year they stay the same."""
+    """Answers as of an hour that is over: nobody asks as of it any more. An ended year's stay the same."""
     ended = AnalyticsJob.objects.filter(state__in=[JobState.DONE, JobState.FAILED], alive_at__lt=as_of - HOUR)
     return [
         pk

@@ -4,8 +4,12 @@ import django.utils.timezone
 import yoco.core.ids
 from django.db import migrations, models
 
+from yoco.core.indexes import AddIndexOnline
+
 
 class Migration(migrations.Migration):
+
+    atomic = False
 
     dependencies = [
         ('contracts', '0003_terms_append_only'),
@@ -28,7 +32,7 @@ class Migration(migrations.Migration):
                 ('alive_at', models.DateTimeField(default=django.utils.timezone.now, help_text='When it last went on.')),
             ],
         ),
-        migrations.AddIndex(
+        AddIndexOnline(
             model_name='placement',
             index=models.Index(fields=['year', 'placed_at'], name='placement_by_year_placed'),
         ),

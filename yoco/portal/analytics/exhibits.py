@@ -89,7 +89,7 @@ def _cell(name: str, value: Any) -> Cell:
     if value is None:
         return Cell(NOT_RECORDED, name not in TEXT_COLUMNS and not name.endswith(NOT_NUMERIC))
     if name == "incident":
-        return Cell(str(value)[:8], False, str(value))
+        return Cell(str(value)[-8:], False, str(value))  # the beginning of a UUIDv7 is its time, alike in many
     if name in TEXT_COLUMNS:
         return Cell(code_word(name, value), False)
     if isinstance(value, bool):

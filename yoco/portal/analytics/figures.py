@@ -52,6 +52,11 @@ def _numbers(axis: Trace) -> Trace:
     return {} if axis.get("type") in ("date", "category") else {"tickformat": ",.9~r"}
 
 
+def counts(values: list[int]) -> Trace:
+    """An axis of whole numbers: plotly would put ticks at halves of small ones."""
+    return {"rangemode": "tozero", **({"dtick": 1} if max(values, default=0) <= 10 else {})}
+
+
 def bars(name: str, x: list[Any], y: list[Any], colour: str, **more: Any) -> Trace:
     """Upright bars."""
     return {"type": "bar", "name": name, "x": x, "y": y, "marker": {"color": colour}, **more}

@@ -13,7 +13,7 @@ from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.guarantee.scenarios import OWN
 from yoco.portal.analytics.exhibits import Exhibit, chance_words, hours_words, not_enough
-from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, figure, label, marks
+from yoco.portal.analytics.figures import DAY, Figure, bars, bounds, counts, figure, label, marks
 from yoco.portal.analytics.words import code_word
 from yoco.waste.lifetimes import Life, median_life
 
@@ -227,7 +227,7 @@ def weekly_figure(table: Table) -> Figure | None:
     return figure(
         [bars(_("Failures"), weeks, [row["failures"] for row in rows], "--accent")],
         x={"type": "date", "tickformat": DAY, "hoverformat": DAY},
-        y={"rangemode": "tozero", "title": {"text": _("Failures")}},
+        y=counts([row["failures"] for row in rows]) | {"title": {"text": _("Failures")}},
         shapes=[
             {
                 "type": "line",
@@ -247,7 +247,7 @@ def weekly_figure(table: Table) -> Figure | None:
                 "y": 1,
                 "text": code_word("change", row["change"]),
                 "showarrow": False,
-                "xanchor": "left",
+                "xanchor": "left" if rows.index(row) < len(rows) / 2 else "right",  # else it leaves the chart
                 "font": {"color": "--bad"},
             }
             for row in changed

@@ -11,7 +11,7 @@ from yoco.guarantee.analytics.selectors import Analytics
 from yoco.guarantee.analytics.tables import Table
 from yoco.portal.analytics import pace
 from yoco.portal.analytics.exhibits import Exhibit, not_enough, share_words
-from yoco.portal.analytics.figures import DAY, Figure, bars, figure, height_of, label, marks
+from yoco.portal.analytics.figures import DAY, Figure, bars, counts, figure, height_of, label, marks
 from yoco.portal.analytics.words import code_word
 
 
@@ -163,12 +163,14 @@ def _pareto(table: Table, key: str) -> Figure | None:
         "x": labels,
         "y": [row["cumulated_share"] for row in rows],
         "yaxis": "y2",
-        "line": {"color": "--ink-soft"},
+        "line": {"color": "--ink"},
     }
+    # The line crosses the bars, and must be seen on them in both themes.
+    failures = bars(_("Failures"), labels, [row["failures"] for row in rows], "--accent", opacity=0.55)
     return figure(
-        [bars(_("Failures"), labels, [row["failures"] for row in rows], "--accent"), cumulated],
+        [failures, cumulated],
         x={"type": "category"},
-        y={"rangemode": "tozero"},
+        y=counts([row["failures"] for row in rows]),
         yaxis2={
             "overlaying": "y",
             "side": "right",

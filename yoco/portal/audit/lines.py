@@ -19,6 +19,7 @@ from yoco.core.downloads import cell
 from yoco.core.models import AuditEntry
 from yoco.core.money import Money
 from yoco.core.templatetags.formats import NOT_RECORDED, day, number, reader_locale
+from yoco.guarantee.labels import restatement_because
 from yoco.portal.audit.subjects import Known, Subject, known_of, subject_of
 from yoco.portal.audit.words import SENTENCE, UNKNOWN
 
@@ -65,7 +66,7 @@ def lines_of(*, entries: Collection[AuditEntry], people: Collection[User], desk:
             entry=entry,
             who=str(entry.actor) if entry.actor else "",
             what=str(SENTENCE.get(entry.action, UNKNOWN)) % _details(entry, known),
-            reason=_reason(entry.data),
+            reason=_reason(entry),
             subject=subject_of(entry, known, desk=desk),
         )
         for entry in entries
@@ -120,9 +121,12 @@ def _currency(entry: AuditEntry, known: Known) -> str:
     return year.currency if year else ""
 
 
-def _reason(data: dict[str, Any]) -> str:
+def _reason(entry: AuditEntry) -> str:
     """Why, as far as the entry says it: a ground, and what a person wrote."""
+    data = entry.data
     ground = data.get("reason", "")
+    if entry.action == "year.restated":
+        ground = restatement_because(ground)
     if ground in ExclusionReason.values:
         ground = str(ExclusionReason(ground).label)
     if data.get("because") == "failing":

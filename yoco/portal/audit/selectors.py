@@ -90,7 +90,7 @@ def _filtered(rows: QuerySet[AuditEntry], wanted: AuditFilter, zone: str) -> Que
     elif wanted.person == SYSTEM:
         rows = rows.filter(actor=None)
     elif wanted.person:
-        rows = rows.filter(actor=wanted.person)
+        rows = rows.filter(actor=uuid.UUID(wanted.person))
     if wanted.kind:
         rows = rows.filter(action__in=SENTENCES[wanted.kind][1])
     if wanted.since:

@@ -14,7 +14,7 @@ from yoco.accounts.models import Invitation, User
 from yoco.contracts.models import Contract, ContractYear, GuaranteeTerms, Order
 from yoco.core.models import AuditEntry
 from yoco.credits.models import Credit
-from yoco.guarantee.models import ImportFile, StatementShare
+from yoco.guarantee.models import ImportFile, Proposal, Snapshot, StatementShare
 from yoco.incidents.models import Incident
 
 
@@ -42,9 +42,9 @@ class Known:
     people: dict[uuid.UUID, User] = field(default_factory=dict)
     addresses: dict[uuid.UUID, str] = field(default_factory=dict)
     contracts: dict[uuid.UUID, tuple[uuid.UUID, str, str]] = field(default_factory=dict)
-    """Of a contract, of its terms, an order or an imported file: the contract's id, number and currency."""
+    """Of a contract, of its terms, an order, an imported file or a proposal: the contract's id, number and currency."""
     years: dict[uuid.UUID, _Year] = field(default_factory=dict)
-    """Of a year, a credit, or a link to a statement."""
+    """Of a year, a credit, a snapshot, or a link to a statement."""
     incidents: dict[tuple[uuid.UUID, str], Incident] = field(default_factory=dict)
     """By organisation and, as the entry says it, row or `incident_id` of the reports."""
 
@@ -54,10 +54,12 @@ OF_CONTRACT: dict[str, tuple[type[Any], str]] = {
     "contracts.guaranteeterms": (GuaranteeTerms, "contract__"),
     "contracts.order": (Order, "contract__"),
     "guarantee.importfile": (ImportFile, "contract__"),
+    "guarantee.proposal": (Proposal, "contract__"),
 }
 OF_YEAR: dict[str, tuple[type[Any], str]] = {
     "contracts.contractyear": (ContractYear, ""),
     "credits.credit": (Credit, "year__"),
+    "guarantee.snapshot": (Snapshot, "year__"),
     "guarantee.statementshare": (StatementShare, "statement__year__"),
 }
 
@@ -118,7 +120,7 @@ def _incidents(entries: Collection[AuditEntry]) -> dict[tuple[uuid.UUID, str], I
         | Q(public_id__in=[key for _org, key in keys if not key.isdigit()]),
         contract__organisation__in={organisation for organisation, _key in keys},
     ).select_related("contract", "run")
-    found = {}
+    found: dict[tuple[uuid.UUID, str], Incident] = {}
     for row in rows:
         organisation = row.contract.organisation_id
         found |= {(organisation, str(row.pk)): row, (organisation, str(row.public_id)): row}
@@ -161,6 +163,8 @@ def _year_url(entry: AuditEntry, year: _Year, *, desk: bool) -> str:
 def _contract_url(entry: AuditEntry, contract: uuid.UUID, *, desk: bool) -> str:
     if entry.subject_type == "guarantee.importfile":
         return reverse("desk:import_file", args=[entry.subject_id]) if desk else ""
+    if desk and entry.subject_type == "guarantee.proposal":
+        return reverse("desk:proposal", args=[entry.subject_id])
     if desk:
         return reverse("desk:contract", args=[contract])
     name = "credits" if entry.subject_type == "contracts.order" else "terms"

@@ -3,10 +3,12 @@
 import json
 import uuid
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -28,11 +30,13 @@ from yoco.portal.selectors import (
     COUNTED,
     IncidentFilter,
     event_of,
+    incidents_by_day,
     incidents_filtered,
     incidents_page,
     is_member,
     reviews_of,
 )
+from yoco.portal.timeline import timeline_drawn
 from yoco.portal.views.reviews import CommentForm
 from yoco.portal.words import WASTE_TERMS, facts_in_order
 from yoco.waste.model import IncidentWaste
@@ -69,11 +73,37 @@ def incident_list(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UU
         "contract": year.contract,
         "year": year,
         "page": page,
-        "wanted": wanted,
-        "outcomes": [(COUNTED, _("In the ratio")), *Outcome.choices],
-        "kinds": Kind.choices,
+        **filter_choices(wanted),
     }
     return render(request, "portal/incidents.html", context)
+
+
+def filter_choices(wanted: IncidentFilter) -> dict[str, object]:
+    """What the form of the filters needs."""
+    outcomes = [(COUNTED, _("In the ratio")), *Outcome.choices]
+    return {"wanted": wanted, "outcomes": outcomes, "kinds": Kind.choices}
+
+
+@require_GET
+@login_required
+def incident_timeline(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID) -> HttpResponse:
+    """The list on a time axis, under the same filters."""
+    year = year_in_url(request, contract_id, year_id)
+    wanted = filter_of(request.GET)
+    today = timezone.now().astimezone(ZoneInfo(year.contract.time_zone)).date()
+    context = {
+        "section": "incidents",
+        "contract": year.contract,
+        "year": year,
+        "timeline": timeline_drawn(
+            incidents_by_day(contract=year.contract, year=year, wanted=wanted),
+            first=max(year.starts_on, wanted.since or year.starts_on),
+            last=min(year.last_day, wanted.until or year.last_day, today),
+        ),
+        "list_url": reverse("portal:incidents", args=[contract_id, year_id]),
+        **filter_choices(wanted),
+    }
+    return render(request, "portal/timeline.html", context)
 
 
 @require_GET

@@ -5,12 +5,14 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
-from yoco.guarantee.scenarios import ANCHOR_CHOICES, DEFAULTS, PRESETS, STRATEGY_LABELS, Answer, scenario_answer
+from yoco.guarantee.scenarios import ANCHOR_CHOICES, DEFAULTS, PRESETS, STRATEGY_LABELS, Answer, Preset, scenario_answer
+from yoco.portal.analytics.files import table_download
+from yoco.portal.analytics.strategies import strategies_figure, strategies_table
 
 
 class ScenarioForm(forms.Form):
@@ -49,19 +51,25 @@ class ScenarioForm(forms.Form):
     )
 
 
-@require_GET
-@login_required
-def scenario(request: HttpRequest) -> HttpResponse:
-    """GET alone: the form's values are the address, so that an answer can be sent to a colleague."""
+def _asked(request: HttpRequest) -> tuple[ScenarioForm, Preset | None, Answer | None]:
+    """What the address asks, and its answer; None where a field makes no sense."""
     preset = PRESETS.get(request.GET.get("preset", ""))
     values: dict[str, Any] = DEFAULTS | (preset.values if preset else {})
     asked = None if preset else {name: request.GET[name] for name in DEFAULTS if name in request.GET}
     form = ScenarioForm({**values, **(asked or {})})
-    answer: Answer | None = None
-    if form.is_valid():
-        answer = scenario_answer(form.cleaned_data)
-        for field, sentence in answer.refused:
-            form.add_error(field if field in form.fields else None, sentence)
+    if not form.is_valid():
+        return form, preset, None
+    answer = scenario_answer(form.cleaned_data)
+    for field, sentence in answer.refused:
+        form.add_error(field if field in form.fields else None, sentence)
+    return form, preset, answer
+
+
+@require_GET
+@login_required
+def scenario(request: HttpRequest) -> HttpResponse:
+    """GET alone: the form's values are the address, so that an answer can be sent to a colleague."""
+    form, preset, answer = _asked(request)
     rows = []
     if answer is not None and answer.baseline is not None:
         rows = [(STRATEGY_LABELS[one.strategy], one, answer.baseline.money - one.money) for one in answer.outcomes]
@@ -70,7 +78,19 @@ def scenario(request: HttpRequest) -> HttpResponse:
         "form": form,
         "answer": answer,
         "rows": rows,
+        "has_figures": bool(rows),
+        "figure": strategies_figure(strategies_table(answer.outcomes)) if answer and rows else None,
         "presets": PRESETS.items(),
         "preset": preset,
     }
     return render(request, "portal/scenario.html", context)
+
+
+@require_GET
+@login_required
+def scenario_file(request: HttpRequest, kind: str) -> HttpResponse:
+    """The strategies as CSV or Parquet, of the same question as the page; 404 for one that has no answer."""
+    _form, _preset, answer = _asked(request)
+    if answer is None or not answer.outcomes:
+        raise Http404
+    return table_download(strategies_table(answer.outcomes), kind, "scenario")

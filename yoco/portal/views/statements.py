@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET
 from yoco.accounts.models import Role
 from yoco.core.buckets import Rate, local_buckets
 from yoco.core.downloads import attachment
+from yoco.guarantee.burndown import frozen_counts
 from yoco.guarantee.labels import verdict_sentence, verdict_words
 from yoco.guarantee.models import Statement
 from yoco.guarantee.report import YearReport
@@ -23,10 +24,11 @@ from yoco.guarantee.restating import differences
 from yoco.guarantee.selectors import report_of_summary, statement_ref, year_export
 from yoco.guarantee.sharing import MAX_DAYS, shares_of
 from yoco.portal.access import reader, year_in_url
+from yoco.portal.budget import frozen_budget
 from yoco.portal.documents import annex_of, changes_between, statement_csv, statement_pdf
 from yoco.portal.graphics import gauge
 from yoco.portal.selectors import is_member
-from yoco.portal.words import threshold_words
+from yoco.portal.words import share_words, threshold_words
 
 # Of one person in one process: a document takes a processor for seconds.
 PDF_RATE = Rate(per_second=0.5, burst=10)
@@ -71,16 +73,33 @@ def context_of(statement: Statement) -> dict[str, Any]:
     year, report = statement.year, report_of(statement)
     before = Statement.objects.filter(year=year, revision=statement.revision - 1).first()
     latest = Statement.objects.filter(year=year).order_by("-revision").values_list("revision", flat=True).first()
-    mark = threshold_words(report.threshold["num"], report.threshold["den"])
+    content = json.loads(statement.canonical)
+    counts = frozen_counts(content["incidents"], year.contract.time_zone)
     return {
-        "section": "guarantee",
+        "section": "reports",
         "contract": year.contract,
         "year": year,
         "statement": statement,
         "terms": statement.terms,
         "report": report,
+        "required": share_words(report.threshold["num"], report.threshold["den"]),
+        "credit_share": share_words(statement.terms.credit_rate_num, statement.terms.credit_rate_den),
         "verdict_words": verdict_words(report.verdict, closed=True),
         "verdict_reason": verdict_sentence(report.verdict_rule),
+        **gauge_of(report),
+        "budget": frozen_budget(year, counts, last=year.last_day, terms=statement.terms),
+        "annex": annex_of(content),
+        "before": before,
+        "changes": changes_between(report_of(before), report) if before else [],
+        "moved": differences(before.canonical, statement.canonical) if before else None,
+        "latest": latest,
+    }
+
+
+def gauge_of(report: YearReport) -> dict[str, Any]:
+    """What the gauge of a report needs."""
+    mark = threshold_words(report.threshold["num"], report.threshold["den"])
+    return {
         "gauge": gauge(
             resolved=report.resolved,
             counted=report.counted,
@@ -91,12 +110,17 @@ def context_of(statement: Statement) -> dict[str, Any]:
         "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
         % {"k": report.resolved, "n": report.counted, "mark": mark},
         "mark_words": mark,
-        "annex": annex_of(json.loads(statement.canonical)),
-        "before": before,
-        "changes": changes_between(report_of(before), report) if before else [],
-        "moved": differences(before.canonical, statement.canonical) if before else None,
-        "latest": latest,
     }
+
+
+def too_many_documents(request: HttpRequest) -> HttpResponse | None:
+    """What a person is told who asks for documents faster than a processor can make them."""
+    wait = local_buckets().take(f"pdf:{reader(request).pk}", PDF_RATE)
+    if not wait:
+        return None
+    busy = _("Too many documents at once. Try again in a few seconds.")
+    headers = {"Retry-After": str(math.ceil(wait))}
+    return HttpResponse(busy, status=429, content_type="text/plain; charset=utf-8", headers=headers)
 
 
 @require_GET
@@ -117,10 +141,8 @@ def statement_page(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.U
 @login_required
 def statement_as_pdf(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID, revision: int) -> HttpResponse:
     statement = statement_in_url(request, contract_id, year_id, revision)
-    if wait := local_buckets().take(f"pdf:{reader(request).pk}", PDF_RATE):
-        busy = _("Too many documents at once. Try again in a few seconds.")
-        headers = {"Retry-After": str(math.ceil(wait))}
-        return HttpResponse(busy, status=429, content_type="text/plain; charset=utf-8", headers=headers)
+    if busy := too_many_documents(request):
+        return busy
     response = HttpResponse(statement_pdf(context_of(statement)), content_type="application/pdf")
     return named(response, statement, "pdf")
 

@@ -3,7 +3,6 @@
 import datetime
 import uuid
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -13,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from yoco.contracts.models import ContractYear, GuaranteeTerms, YearState
+from yoco.contracts.models import GuaranteeTerms, YearState
 from yoco.contracts.selectors import year_terms
 from yoco.core.templatetags.formats import number
 from yoco.guarantee.labels import INTERVALS, verdict_sentence, verdict_words
@@ -23,10 +22,9 @@ from yoco.guarantee.selectors import year_burn_down, year_report
 from yoco.guarantee.tally import report_with_interval
 from yoco.incidents.models import Kind
 from yoco.portal.access import years_in_url
-from yoco.portal.budget import Budget, budget_drawn
-from yoco.portal.graphics import gauge
+from yoco.portal.budget import year_budget
 from yoco.portal.selectors import days_until, freshness, years_begun
-from yoco.portal.words import threshold_words
+from yoco.portal.views.statements import gauge_of
 
 TONES = {"met": "met", "no_failures": "met", "short": "short", "undecided": "undecided"}
 
@@ -46,7 +44,6 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
     now = timezone.now()
     closed = year.state == YearState.CLOSED
     threshold = report.threshold
-    mark = threshold_words(threshold["num"], threshold["den"])
     context = {
         "section": "guarantee",
         "contract": year.contract,
@@ -62,23 +59,16 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "verdict_words": verdict_words(report.verdict, closed=closed),
         "verdict_reason": verdict_sentence(report.verdict_rule),
         "tone": TONES[report.verdict],
-        "gauge": gauge(
-            resolved=report.resolved,
-            counted=report.counted,
-            pending=report.pending,
-            threshold_num=threshold["num"],
-            threshold_den=threshold["den"],
-        ),
-        "gauge_label": _("%(k)s of %(n)s failures resolved without loss; %(mark)s")
-        % {"k": report.resolved, "n": report.counted, "mark": mark},
-        "mark_words": mark,
+        **gauge_of(report),
         "intervals": INTERVALS.items(),
         "interval_words": INTERVALS[method],
         "credit_words": credit_words(report.credit) if report.credit else "",
         "chance_short": chance_words(report.information.chance_of_ending_short),
         "over": -report.failures_still_allowed,
         "single_miss": report.counted * (threshold["den"] - threshold["num"]) < threshold["den"],
-        "budget": budget_of(year, terms, at=now),
+        "budget": year_budget(year, year_burn_down(year=year, terms=terms, as_of=now), until=_("Today"))
+        if terms
+        else None,
         "days_left": days_until(day=year.ends_on, time_zone=year.contract.time_zone, at=now),
         "fresh": None
         if closed or terms is None
@@ -87,18 +77,6 @@ def year_detail(request: HttpRequest, contract_id: uuid.UUID, year_id: uuid.UUID
         "incidents_url": reverse("portal:incidents", args=[year.contract_id, year.pk]),
     }
     return render(request, "portal/year.html", context)
-
-
-def budget_of(year: ContractYear, terms: GuaranteeTerms | None, *, at: datetime.datetime) -> Budget | None:
-    """The failures still allowed day by day; None in a year without guarantee, or without a failure that counts."""
-    if terms is None or year.guaranteed_from is None:
-        return None
-    return budget_drawn(
-        year_burn_down(year=year, terms=terms, as_of=at),
-        first=year.starts_on,
-        last=year.last_day,
-        guaranteed_from=year.guaranteed_from.astimezone(ZoneInfo(year.contract.time_zone)).date(),
-    )
 
 
 def silence_window(terms: GuaranteeTerms) -> datetime.timedelta:
