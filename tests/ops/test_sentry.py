@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import brotli
 import pytest
 
 from tests.services import ROOT, service_environment
@@ -22,6 +23,7 @@ SECRETS = {
     "person": "olivia@example.com",
     "pepper": "the-pepper-of-this-test",
 }
+UNPACK = {"gzip": gzip.decompress, "br": brotli.decompress, None: bytes}
 SCRIPT = """
 import sys, django
 django.setup()
@@ -53,7 +55,7 @@ def envelopes() -> Iterator[tuple[str, list[bytes]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            got.append(gzip.decompress(body) if self.headers["content-encoding"] == "gzip" else body)
+            got.append(UNPACK[self.headers["content-encoding"]](body))
             self.send_response(200)
             self.send_header("content-length", "2")
             self.end_headers()
