@@ -159,7 +159,7 @@ def test_the_state_is_read_in_a_fixed_number_of_queries(
         assert value(later, "up", part="database") == 1
 
         clock.shift(datetime.timedelta(days=365 + 31))
-        assert value(scrape(), "years_overdue") == 1
+        assert value(scrape(), "years_overdue") == 2, "of Acme and of the stranger"
         tick_do(as_of=timezone.now())
         assert value(scrape(), "years_overdue") == 0
 

@@ -324,7 +324,7 @@ def test_the_doctor_finds_nothing_wrong_here_and_names_what_is_broken_on_purpose
     breaks = [
         "ALTER TABLE credits_posting DISABLE TRIGGER credits_posting_no_change",
         "DROP TRIGGER guarantee_statement_no_truncate ON guarantee_statement",
-        "UPDATE django_migrations SET name = 'x' || name WHERE app = 'notify' AND name LIKE '0001%'",
+        "UPDATE django_migrations SET name = 'x' || name WHERE app = 'notify' AND name LIKE '0002%'",
         "UPDATE core_jobrun SET ended_at = ended_at - interval '1 hour' WHERE name = 'tick'",
         "GRANT DELETE ON credits_posting TO yoco_app",
     ]
@@ -332,7 +332,7 @@ def test_the_doctor_finds_nothing_wrong_here_and_names_what_is_broken_on_purpose
         "ALTER TABLE credits_posting ENABLE TRIGGER credits_posting_no_change",
         "CREATE TRIGGER guarantee_statement_no_truncate BEFORE TRUNCATE ON guarantee_statement "
         "FOR EACH STATEMENT EXECUTE FUNCTION yoco_refuse_change()",
-        "UPDATE django_migrations SET name = substr(name, 2) WHERE app = 'notify' AND name LIKE 'x0001%'",
+        "UPDATE django_migrations SET name = substr(name, 2) WHERE app = 'notify' AND name LIKE 'x0002%'",
         "REVOKE DELETE ON credits_posting FROM yoco_app",
     ]
     with psycopg.connect(production.owner, autocommit=True) as owner:
@@ -351,7 +351,7 @@ def test_the_doctor_finds_nothing_wrong_here_and_names_what_is_broken_on_purpose
     for sign in (
         "credits_posting_no_change",
         "guarantee_statement_no_truncate",
-        "notify.0001_initial",
+        "notify.0002_dead_letters",
         "DELETE credits_posting",
         "security.W009",
         "http://localhost",
