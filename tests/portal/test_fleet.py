@@ -142,7 +142,9 @@ def test_a_year_that_is_over_counts_only_if_asked_for(client: Client, world: Wor
     later = ContractYear.objects.get(contract=second).ends_at
     with time_machine.travel(later, tick=False):
         client.force_login(world.viewer)
-        assert "No contract year is running Look at all years" in page(client, world)
+        told = page(client, world)
+        assert "No contract year is running</h2>" in told
+        assert '?years=all">Look at all years</a>' in told
         told = page(client, world, f"/organisations/{world.organisation.pk}/fleet/?years=all")
         assert "2 contracts. Incidents wasted" in told
         assert "contracts.csv?years=all" in told

@@ -19,7 +19,7 @@ def test_what_a_person_chose_is_there_in_another_browser(client: Client, world: 
     assert "Europe/Madrid." in page
     assert {name: elsewhere.get(reverse("portal:settings")).context["form"][name].value() for name in chosen} == chosen
     # The first browser remembers it for the page before the person is known.
-    client.logout()
+    client.post(reverse("account_logout"))
     assert '<html lang="es" data-theme="dark">' in client.get("/accounts/login/").content.decode()
 
 

@@ -111,9 +111,11 @@ def test_a_spreadsheet_runs_nothing_that_somebody_wrote(scene: Scene) -> None:
     paths += [path.replace(str(scene.closed_year.pk), str(scene.running_year.pk)) for path in paths]
     year = f"/contracts/{scene.contract.pk}/years/{scene.running_year.pk}/analytics"
     paths += [f"{year}/{topic}/{code}.csv" for topic in ("rates", "recovery", "goodput", "waste") for code in CODES]
-    client, opened = signed_in(world.account_manager), 0
+    client, owner, opened = signed_in(world.account_manager), signed_in(world.owner), 0
     for path in paths:
         answer = client.get(path)
+        if answer.status_code == 403:  # only the organisation's own people read its audit log there
+            answer = owner.get(path)
         assert answer.status_code in (200, 404)
         if answer.status_code == 200:
             opened += 1
@@ -224,7 +226,8 @@ def test_no_address_writes_a_line_of_its_own_into_the_log(caplog: pytest.LogCapt
     assert "\n" in request.path
     assert server_error(request).status_code == 500
     (record,) = [one for one in caplog.records if "failed" in one.getMessage()]
-    assert record.getMessage().endswith("GET /api/v1/x%0AERROR%20all%20is%20lost%1B%5B31m")
+    assert "\n" not in record.getMessage()
+    assert "lost" not in record.getMessage()  # of an address the log has its pattern, if it matches one
 
 
 @pytest.mark.parametrize(
@@ -264,6 +267,7 @@ def test_settings_take_no_more_than_they_show(world: World) -> None:
             "name": "Olivia",
             "language": "en",
             "time_zone": "UTC",
+            "theme": "auto",
             "email": "other@example.com",
             "is_account_manager": "on",
             "is_superuser": "on",
