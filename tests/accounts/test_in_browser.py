@@ -121,7 +121,7 @@ def test_a_passkey_signs_in_and_answers_for_a_key(page: Page, world: World, lang
         headers={"Authorization": f"Bearer {world.key_text}"},
     )
     assert answer.status_code == 200
-    expect(page.get_by_text(words["arrived"])).to_be_visible()
+    expect(page.get_by_role("heading", name=words["arrived"])).to_be_visible()
     expect(page.get_by_text("llm-7b")).to_be_visible()
     check(page)
     page.goto(f"/organisations/{world.organisation.pk}/keys/{world.key.pk}/")

@@ -150,9 +150,10 @@ def _wander(person: Person, dice: random.Random, year: str, stop: threading.Even
 def settle(person: Person, stop: threading.Event, poll_s: float, steps: str) -> None:
     """Takes these steps of every credit as soon as they are open to this account manager, until told to stop."""
     approved: set[str] = set()
+    queue = f"/desk/queues/credits-to-{steps.partition('|')[0]}/"
     while not stop.wait(poll_s):
         try:
-            waiting = set(CREDIT.findall(person.open("desk: portfolio", "/desk/")))
+            waiting = set(CREDIT.findall(person.open("desk: queue", queue)))
             for credit in sorted(waiting | approved):
                 page = person.open("desk: credit", credit)
                 step = re.search(rf'"(/desk/(?:credits|orders)/{UUID}/(?:{steps})/)"', page)
