@@ -66,7 +66,7 @@ def test_every_app_goes_back_to_nothing_and_forward_to_the_same(fresh_database_u
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
 def test_the_locks_of_each_migration_can_be_measured() -> None:
-    """On few rows: that it runs with the migrations of today. What it sees of them depends on how fast the machine is."""
+    """On few rows: that it runs with the migrations of today. What it sees of them depends on the machine's speed."""
     done = subprocess.run(
         [sys.executable, "-m", "tools.migration_locks", "--rows=1000", "--limit=60"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
