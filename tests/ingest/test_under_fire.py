@@ -226,7 +226,8 @@ def test_killed_between_commit_and_answer(server_directory: Path, fresh_database
                 deadline = time.monotonic() + 20
                 while time.monotonic() < deadline:
                     busy = admin.execute(
-                        "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"
+                        "SELECT count(*) FROM pg_stat_activity "
+                        "WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()"
                     ).fetchone()
                     if busy and busy[0]:
                         break
